@@ -1,0 +1,202 @@
+"""One Arrow IPC stream file: appended to message by message, and read as far as it is whole."""
+
+from __future__ import annotations
+
+import os
+import struct
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pytest_inferslo.core.samples import Rows
+from pytest_inferslo.errors import RecordError
+
+SCHEMA_VERSION = 1
+
+_BUFFER_BYTES = 1 << 20
+_CONTINUATION = b"\xff\xff\xff\xff"
+_END_OF_STREAM = _CONTINUATION + b"\0\0\0\0"
+_VERSION_KEY = b"inferslo.schema_version"
+
+
+def schema_of(dtype: np.dtype[np.void]) -> pa.Schema:
+    """The Arrow schema with one column per field of a structured dtype, stamped with SCHEMA_VERSION."""
+    fields = [pa.field(name, pa.from_numpy_dtype(dtype[name]), nullable=False) for name in dtype.names or ()]
+    return pa.schema(fields, metadata={_VERSION_KEY: str(SCHEMA_VERSION)})
+
+
+class StreamFile:
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        if path.exists():
+            raise RecordError(f"{path} exists already: a run is recorded once; give each its own directory")
+        self._path, self._schema = path, schema
+        try:
+            # Each message reaches the file as one write, by the explicit flush of append.
+            self._sink = pa.output_stream(str(path), compression=None, buffer_size=_BUFFER_BYTES)
+            options = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+            self._writer = pa.ipc.new_stream(self._sink, schema, options=options)
+            self._sink.flush()
+        except OSError as error:
+            raise self._failure(error) from error
+
+    def append(self, rows: Rows) -> None:
+        arrays = [pa.array(np.ascontiguousarray(rows[name])) for name in self._schema.names]
+        try:
+            self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+            self._sink.flush()
+        except OSError as error:
+            raise self._failure(error) from error
+
+    def close(self) -> None:
+        if self._sink.closed:
+            return
+        try:
+            self._writer.close()
+            self._sink.close()
+            with self._path.open("rb") as written:
+                os.fsync(written.fileno())
+        except OSError as error:
+            raise self._failure(error) from error
+
+    def _failure(self, error: OSError) -> RecordError:
+        return RecordError(
+            f"{self._path}: cannot be written ({error}); free some space or choose another directory"
+        )
+
+
+class StreamReader:
+    """Reads message by message, so that a growing or cut file is read up to its last whole one."""
+
+    def __init__(
+        self,
+        path: Path,
+        dtype: np.dtype[np.void],
+        schema: pa.Schema,
+        finished: Callable[[], bool],
+        poll_seconds: float,
+    ) -> None:
+        self._path, self._dtype, self._schema = path, dtype, schema
+        self._finished, self._poll_seconds = finished, poll_seconds
+        self._file: pa.NativeFile | None = None
+        self._offset = 0
+        self._batches = 0
+        self._ended = False
+        #: why the file is not complete, once it has been read to its end
+        self.incomplete: str | None = None
+
+    def next_rows(self) -> Rows | None:
+        """The next batch, or None at the end. The first call reads and checks the schema."""
+        if self._offset == 0 and not self._ended:
+            message = self._next_message()
+            if message is not None:
+                self._check_schema(message)
+        message = self._next_message()
+        if message is None:
+            return None
+        try:
+            batch = pa.ipc.read_record_batch(message, self._schema)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise self._damage(str(error)) from error
+        self._batches += 1
+        rows = np.empty(batch.num_rows, self._dtype)
+        for name, column in zip(self._schema.names, batch.columns, strict=True):
+            rows[name] = column.to_numpy()
+        return rows
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def _next_message(self) -> Any | None:
+        while not self._ended:
+            # Asked before the read: what a writer left just before it finished is then still found.
+            last_look = self._finished()
+            message, whole = self._try_message()
+            if whole:
+                return message
+            if last_look:
+                self._ended = True
+                self.incomplete = (
+                    f"{self._path} ends without its end marker, after {self._batches} whole batches: its "
+                    "writer was killed or is still running; what came later is not in any figure"
+                )
+            else:
+                time.sleep(self._poll_seconds)
+        return None
+
+    def _try_message(self) -> tuple[Any | None, bool]:
+        """(message, True); (None, True) at the end marker; (None, False) when no whole one is there yet."""
+        if self._file is None:
+            if not self._path.exists():
+                return None, self._absent()
+            self._file = pa.OSFile(str(self._path))
+        size = self._path.stat().st_size
+        self._file.seek(self._offset)
+        prefix = self._file.read(8)
+        if len(prefix) < 8:
+            return None, False
+        if prefix == _END_OF_STREAM:
+            self._ended = True
+            return None, True
+        if prefix[:4] != _CONTINUATION:
+            if not any(prefix) and self._only_zeros():
+                return None, False
+            raise self._damage(f"no message starts at byte {self._offset}")
+        (metadata_bytes,) = struct.unpack("<i", prefix[4:])
+        if metadata_bytes < 0:
+            raise self._damage(f"the message at byte {self._offset} has a negative length")
+        if self._offset + 8 + metadata_bytes > size:
+            return None, False
+        return self._read_whole(size)
+
+    def _read_whole(self, size: int) -> tuple[Any | None, bool]:
+        assert self._file is not None
+        self._file.seek(self._offset)
+        try:
+            message = pa.ipc.read_message(self._file)
+        except (pa.ArrowInvalid, OSError, EOFError) as error:
+            # A body that is cut short was read up to the end of the file; anything else stops before it.
+            if self._file.tell() >= size:
+                return None, False
+            raise self._damage(str(error)) from error
+        self._offset = self._file.tell()
+        return message, True
+
+    def _absent(self) -> bool:
+        if self._finished():
+            raise RecordError(
+                f"{self._path} is missing: the run never recorded a sample, or the directory is not a run; "
+                "give the directory that holds run.json"
+            )
+        return False
+
+    def _only_zeros(self) -> bool:
+        """A tail of zeros is what a power cut leaves: a cut file, not a damaged one."""
+        assert self._file is not None
+        while block := self._file.read(_BUFFER_BYTES):
+            if block.strip(b"\0"):
+                return False
+        return True
+
+    def _check_schema(self, message: Any) -> None:
+        try:
+            found = pa.ipc.read_schema(message)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise self._damage(str(error)) from error
+        version = (found.metadata or {}).get(_VERSION_KEY, b"none").decode()
+        if version != str(SCHEMA_VERSION) or not found.equals(self._schema):
+            raise RecordError(
+                f"{self._path} holds samples of schema version {version}, this program reads version "
+                f"{SCHEMA_VERSION}: judge the run with the version of pytest-inferslo that wrote it "
+                "(run.json names it under `versions`)"
+            )
+
+    def _damage(self, cause: str) -> RecordError:
+        return RecordError(
+            f"{self._path} is damaged after {self._batches} batches: {cause}; restore the file from a "
+            "copy, or measure again"
+        )
