@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pytest_inferslo.core.samples import Rows
 from pytest_inferslo.errors import RecordError
 
 SCHEMA_VERSION = 1
@@ -43,10 +42,10 @@ class StreamFile:
         except OSError as error:
             raise self._failure(error) from error
 
-    def append(self, rows: Rows) -> None:
-        arrays = [pa.array(np.ascontiguousarray(rows[name])) for name in self._schema.names]
+    def append(self, columns: list[pa.Array]) -> None:
+        """Write one record batch; it has reached the kernel when this returns."""
         try:
-            self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+            self._writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=self._schema))
             self._sink.flush()
         except OSError as error:
             raise self._failure(error) from error
@@ -74,12 +73,11 @@ class StreamReader:
     def __init__(
         self,
         path: Path,
-        dtype: np.dtype[np.void],
         schema: pa.Schema,
         finished: Callable[[], bool],
         poll_seconds: float,
     ) -> None:
-        self._path, self._dtype, self._schema = path, dtype, schema
+        self._path, self._schema = path, schema
         self._finished, self._poll_seconds = finished, poll_seconds
         self._file: pa.NativeFile | None = None
         self._offset = 0
@@ -88,7 +86,7 @@ class StreamReader:
         #: why the file is not complete, once it has been read to its end
         self.incomplete: str | None = None
 
-    def next_rows(self) -> Rows | None:
+    def next_batch(self) -> pa.RecordBatch | None:
         """The next batch, or None at the end. The first call reads and checks the schema."""
         if self._offset == 0 and not self._ended:
             message = self._next_message()
@@ -102,10 +100,7 @@ class StreamReader:
         except (pa.ArrowInvalid, OSError) as error:
             raise self._damage(str(error)) from error
         self._batches += 1
-        rows = np.empty(batch.num_rows, self._dtype)
-        for name, column in zip(self._schema.names, batch.columns, strict=True):
-            rows[name] = column.to_numpy()
-        return rows
+        return batch
 
     def close(self) -> None:
         if self._file is not None:
@@ -190,7 +185,7 @@ class StreamReader:
         version = (found.metadata or {}).get(_VERSION_KEY, b"none").decode()
         if version != str(SCHEMA_VERSION) or not found.equals(self._schema):
             raise RecordError(
-                f"{self._path} holds samples of schema version {version}, this program reads version "
+                f"{self._path} has schema version {version}, this program reads version "
                 f"{SCHEMA_VERSION}: judge the run with the version of pytest-inferslo that wrote it "
                 "(run.json names it under `versions`)"
             )

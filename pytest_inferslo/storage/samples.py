@@ -5,8 +5,8 @@ batch without gaps writes an empty one). Columns are named and typed as in core.
 where a value never came to be. Buffers are LZ4-compressed; any Arrow reader opens the files.
 
 The stream form, rather than Feather or Parquet, is what makes a run readable while it grows and after a
-crash: there is no footer to lose. A file that ends without the stream's end marker was not closed; a reader takes
-what is whole and says so.
+crash: there is no footer to lose. A file that ends without the stream's end marker was not closed; a reader
+takes what is whole and says so.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
-from pytest_inferslo.core.samples import GAP_DTYPE, SAMPLE_DTYPE, SampleBatch
+from pytest_inferslo.core.samples import GAP_DTYPE, SAMPLE_DTYPE, Rows, SampleBatch
 from pytest_inferslo.storage.arrow_stream import StreamFile, StreamReader, schema_of
 
 SAMPLES_FILE = "samples.arrow"
@@ -49,8 +50,8 @@ class SampleWriter:
 
     def append(self, batch: SampleBatch) -> None:
         if len(batch.samples) or len(batch.gaps):
-            self._samples.append(batch.samples)
-            self._gaps.append(batch.gaps)
+            self._samples.append(_columns(batch.samples))
+            self._gaps.append(_columns(batch.gaps))
 
     def close(self) -> None:
         self._samples.close()
@@ -74,14 +75,15 @@ def read_batches(
     """Yield the samples of a run in the order of writing, holding one batch in memory at a time.
 
     With `follow` the files may still be growing: batches are yielded as they come, until the end marker is
-    seen or `finished()` says that no writer is left. Without it the files are read once, small batches joined.
-    A file without its end marker is read as far as it is whole, and that is reported: to `on_incomplete`, or
-    as an IncompleteRecordWarning. Bytes in the middle that are not Arrow, and other versions, raise RecordError.
+    seen or `finished()` says that no writer is left. Without it the files are read once and small batches
+    joined. A file without its end marker is read as far as it is whole, and that is reported: to
+    `on_incomplete`, or as an IncompleteRecordWarning. Bytes in the middle that are not Arrow, and other
+    versions, raise RecordError.
     """
     report = on_incomplete or _warn_incomplete
     done = (finished or (lambda: False)) if follow else (lambda: True)
-    samples = StreamReader(directory / SAMPLES_FILE, SAMPLE_DTYPE, SAMPLE_SCHEMA, done, poll_seconds)
-    gaps = StreamReader(directory / GAPS_FILE, GAP_DTYPE, GAP_SCHEMA, done, poll_seconds)
+    samples = StreamReader(directory / SAMPLES_FILE, SAMPLE_SCHEMA, done, poll_seconds)
+    gaps = StreamReader(directory / GAPS_FILE, GAP_SCHEMA, done, poll_seconds)
     try:
         pairs = _pairs(samples, gaps)
         yield from (pairs if follow else _joined(pairs))
@@ -97,15 +99,25 @@ def _warn_incomplete(message: str) -> None:
     warnings.warn(message, IncompleteRecordWarning, stacklevel=4)
 
 
+def _columns(rows: Rows) -> list[pa.Array]:
+    return [pa.array(np.ascontiguousarray(rows[name])) for name in rows.dtype.names or ()]
+
+
+def _rows(batch: pa.RecordBatch | None, dtype: np.dtype[np.void]) -> Rows:
+    if batch is None:
+        return np.empty(0, dtype)
+    rows = np.empty(batch.num_rows, dtype)
+    for name, column in zip(dtype.names or (), batch.columns, strict=True):
+        rows[name] = column.to_numpy()
+    return rows
+
+
 def _pairs(samples: StreamReader, gaps: StreamReader) -> Iterator[SampleBatch]:
     while True:
-        sample_rows, gap_rows = samples.next_rows(), gaps.next_rows()
-        if sample_rows is None and gap_rows is None:
+        sample_batch, gap_batch = samples.next_batch(), gaps.next_batch()
+        if sample_batch is None and gap_batch is None:
             return
-        yield SampleBatch(
-            np.empty(0, SAMPLE_DTYPE) if sample_rows is None else sample_rows,
-            np.empty(0, GAP_DTYPE) if gap_rows is None else gap_rows,
-        )
+        yield SampleBatch(_rows(sample_batch, SAMPLE_DTYPE), _rows(gap_batch, GAP_DTYPE))
 
 
 def _joined(batches: Iterator[SampleBatch]) -> Iterator[SampleBatch]:
