@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from pytest_inferslo.errors import RecordError
@@ -22,9 +21,8 @@ _END_OF_STREAM = _CONTINUATION + b"\0\0\0\0"
 _VERSION_KEY = b"inferslo.schema_version"
 
 
-def schema_of(dtype: np.dtype[np.void]) -> pa.Schema:
-    """The Arrow schema with one column per field of a structured dtype, stamped with SCHEMA_VERSION."""
-    fields = [pa.field(name, pa.from_numpy_dtype(dtype[name]), nullable=False) for name in dtype.names or ()]
+def versioned(fields: list[pa.Field]) -> pa.Schema:
+    """An Arrow schema stamped with SCHEMA_VERSION."""
     return pa.schema(fields, metadata={_VERSION_KEY: str(SCHEMA_VERSION)})
 
 
@@ -68,14 +66,17 @@ class StreamFile:
 
 
 class StreamReader:
-    """Reads message by message, so that a growing or cut file is read up to its last whole one."""
+    """Reads message by message, so that a growing or cut file is read up to its last whole one.
+
+    `finished` says whether no writer is left; while it says no, the end of the file is waited out.
+    """
 
     def __init__(
         self,
         path: Path,
         schema: pa.Schema,
         finished: Callable[[], bool],
-        poll_seconds: float,
+        poll_seconds: float = 0.2,
     ) -> None:
         self._path, self._schema = path, schema
         self._finished, self._poll_seconds = finished, poll_seconds
@@ -164,7 +165,7 @@ class StreamReader:
     def _absent(self) -> bool:
         if self._finished():
             raise RecordError(
-                f"{self._path} is missing: the run never recorded a sample, or the directory is not a run; "
+                f"{self._path} is missing: the run ended before it wrote any, or this is no run; "
                 "give the directory that holds run.json"
             )
         return False

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from pytest_inferslo.core.samples import GAP_DTYPE, SAMPLE_DTYPE, Rows, SampleBatch
-from pytest_inferslo.storage.arrow_stream import StreamFile, StreamReader, schema_of
+from pytest_inferslo.storage.arrow_stream import StreamFile, StreamReader, versioned
 
 SAMPLES_FILE = "samples.arrow"
 GAPS_FILE = "gaps.arrow"
@@ -32,8 +32,13 @@ class IncompleteRecordWarning(UserWarning):
     """A sample file ends early: what follows in the run was never written, and is not part of any figure."""
 
 
-SAMPLE_SCHEMA = schema_of(SAMPLE_DTYPE)
-GAP_SCHEMA = schema_of(GAP_DTYPE)
+def _schema(dtype: np.dtype[np.void]) -> pa.Schema:
+    names = dtype.names or ()
+    return versioned([pa.field(name, pa.from_numpy_dtype(dtype[name]), nullable=False) for name in names])
+
+
+SAMPLE_SCHEMA = _schema(SAMPLE_DTYPE)
+GAP_SCHEMA = _schema(GAP_DTYPE)
 
 
 class SampleWriter:
@@ -80,7 +85,7 @@ def read_batches(
     `on_incomplete`, or as an IncompleteRecordWarning. Bytes in the middle that are not Arrow, and other
     versions, raise RecordError.
     """
-    report = on_incomplete or _warn_incomplete
+    report = on_incomplete or warn_incomplete
     done = (finished or (lambda: False)) if follow else (lambda: True)
     samples = StreamReader(directory / SAMPLES_FILE, SAMPLE_SCHEMA, done, poll_seconds)
     gaps = StreamReader(directory / GAPS_FILE, GAP_SCHEMA, done, poll_seconds)
@@ -95,7 +100,8 @@ def read_batches(
             report(reader.incomplete)
 
 
-def _warn_incomplete(message: str) -> None:
+def warn_incomplete(message: str) -> None:
+    """Tell a caller who did not ask to be told otherwise."""
     warnings.warn(message, IncompleteRecordWarning, stacklevel=4)
 
 
