@@ -1,0 +1,5 @@
+import sys
+
+from pytest_inferslo.backends.simulated.cli import main
+
+sys.exit(main())

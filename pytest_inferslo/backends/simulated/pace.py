@@ -1,0 +1,87 @@
+"""Maps the engine's simulated steps to wall time: step k ends at its own absolute deadline, so lateness never adds up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from pytest_inferslo.backends.simulated.engine import Engine, Request, Step
+from pytest_inferslo.backends.simulated.timer import DeadlineTimer
+
+_RESYNC_S = 1.0
+"""Past this lag the simulated clock jumps to the wall clock: the machine is too slow for the profile."""
+
+_EARLY_S = 1e-4
+
+
+class Pace:
+    """Runs the engine in the event loop. `deliver` gets the requests that have one more token."""
+
+    def __init__(
+        self, engine: Engine, deliver: Callable[[list[Request]], None], loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self.engine = engine
+        self.lag = 0.0
+        self.largest_lag = 0.0
+        self.resyncs = 0
+        self.paused_until = 0.0
+        """No step ends before this time (a stall by fault script)."""
+        self._deliver = deliver
+        self._loop = loop
+        self._step: Step | None = None
+        self._timer = DeadlineTimer(loop, self._due)
+
+    def now(self) -> float:
+        return self._loop.time()
+
+    def submit(self, request: Request) -> None:
+        """Hands a request to the engine as having arrived now."""
+        self.engine.submit(request, self.now())
+        if self._step is None and self.engine.waiting[0] is request:
+            self._timer.arm(request.ready)
+
+    def abort(self, request: Request) -> None:
+        self.engine.abort(request, self.now())
+
+    def close(self) -> None:
+        self._timer.close()
+
+    def _due(self) -> None:
+        now = self.now()
+        step = self._step
+        if step is None:
+            self._wake_when_ready(now)
+            return
+        if now < self.paused_until:
+            step.end = self.paused_until
+            self._timer.arm(step.end)
+            return
+        self._measure_lag(step, now)
+        produced = self.engine.finish_step(step)
+        self._begin(step.end)
+        self._deliver(produced)
+
+    def _wake_when_ready(self, now: float) -> None:
+        ready = self.engine.next_ready()
+        if ready is None:
+            return
+        if ready > now + _EARLY_S:
+            self._timer.arm(ready)
+        else:
+            self._begin(ready)
+
+    def _measure_lag(self, step: Step, now: float) -> None:
+        self.lag = now - step.end
+        self.largest_lag = max(self.largest_lag, self.lag)
+        if self.lag > _RESYNC_S:
+            self.resyncs += 1
+            step.end = now
+
+    def _begin(self, start: float) -> None:
+        self._step = step = self.engine.begin_step(start)
+        if step is not None:
+            self._timer.arm(step.end)
+            return
+        ready = self.engine.next_ready()
+        if ready is not None:
+            self._timer.arm(ready)
