@@ -1,0 +1,51 @@
+# Everything here creates what it needs: the virtual environment, the engines' own environments, the model folder.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup scenarios test lint format engines test-engines bench clean
+
+help:
+	@echo "make scenarios      run the shipped scenarios on the embedded simulator and print a verdict"
+	@echo "make test           lint, type-check and test"
+	@echo "make test-engines   the same product against real vLLM (CPU) and real Triton"
+	@echo "make bench          the load engine beside its peers"
+	@echo "make lint format clean"
+
+setup: $(READY)
+
+$(READY): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@
+
+scenarios: $(READY)
+	$(BIN)/pytest scenarios/
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+test: lint
+	$(BIN)/pytest tests/ -m "not engines" --timeout=240
+
+engines: $(READY)
+	bash .ci/install_engines.sh
+
+test-engines: engines
+	INFERSLO_VLLM_PYTHON=$(CURDIR)/.venvs/vllm/bin/python INFERSLO_TRITON_PYTHON=$(CURDIR)/.venvs/triton/bin/python \
+		$(BIN)/pytest tests/engines -m engines --timeout=600
+
+bench: $(READY)
+	$(BIN)/python benchmarks/engine.py
+
+clean:
+	rm -rf $(VENV) .venvs .inferslo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

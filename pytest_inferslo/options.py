@@ -1,0 +1,171 @@
+"""Command-line options and their ini equivalents, declared once and read once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+INCONCLUSIVE_CHOICES = ("fail", "xfail", "skip", "warn")
+
+
+@dataclass(frozen=True)
+class _Option:
+    flag: str
+    ini: str
+    help: str
+    kind: str = "string"  # string | append | integer | number
+    metavar: str = "VALUE"
+    default: Any = None
+    choices: tuple[str, ...] | None = None
+
+
+_OPTIONS = (
+    _Option(
+        "--backend",
+        "inferslo_backend",
+        "what to test: sim (default), vllm, trtllm, triton, sglang, llamacpp, the URL of a running server, or a YAML "
+        "file that names several; repeat to run each scenario on each",
+        "append",
+        "NAME|URL|FILE",
+    ),
+    _Option("--model", "inferslo_model", "model folder or name for the server", metavar="MODEL"),
+    _Option(
+        "--backend-arg", "inferslo_backend_args", "one argument passed to the server as it is; repeatable", "append", "ARG"
+    ),
+    _Option("--backend-env", "inferslo_backend_env", "KEY=VALUE for the server's environment; repeatable", "append", "K=V"),
+    _Option(
+        "--backend-python",
+        "inferslo_backend_python",
+        "interpreter of the virtual environment that holds the engine",
+        metavar="PYTHON",
+    ),
+    _Option("--server-pid", "inferslo_server_pid", "process whose CPU and memory count as the server's (URL)", "integer"),
+    _Option("--backend-start-timeout", "inferslo_backend_start_timeout", "seconds until the server must be ready", "number"),
+    _Option("--api-key-env", "inferslo_api_key_env", "environment variable that holds the server's API key", metavar="NAME"),
+    _Option("--slo-policy", "inferslo_slo_policy", "policy file or name, instead of the tests' slo markers", metavar="POLICY"),
+    _Option("--inferslo-baseline", "inferslo_baseline", "saved run that `of baseline` limits refer to", metavar="RUN"),
+    _Option("--inferslo-dir", "inferslo_dir", "where runs are kept", metavar="DIR", default=".inferslo"),
+    _Option("--inferslo-workers", "inferslo_workers", "load-generating processes on this host", "integer", "N", 1),
+    _Option(
+        "--inferslo-expect-workers",
+        "inferslo_expect_workers",
+        "workers on other hosts to wait for (start them with `inferslo worker --master ADDR:PORT`)",
+        "integer",
+        "N",
+        0,
+    ),
+    _Option("--inferslo-bind", "inferslo_bind", "ADDR:PORT on which the master waits for them", metavar="ADDR:PORT"),
+    _Option("--load-seconds", "inferslo_load_seconds", "shorten every scenario to this, for a try", "number", "SECONDS"),
+    _Option(
+        "--inconclusive",
+        "inferslo_inconclusive",
+        "what an INCONCLUSIVE verdict does to the test: fail (default), xfail, skip, warn",
+        metavar="ACTION",
+        default="fail",
+        choices=INCONCLUSIVE_CHOICES,
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user asked for; one per session."""
+
+    backends: tuple[str, ...]
+    model: str | None
+    backend_args: tuple[str, ...]
+    backend_env: dict[str, str]
+    backend_python: str | None
+    server_pid: int | None
+    start_timeout_s: float | None
+    api_key_env: str | None
+    policy: str | None
+    baseline: str | None
+    directory: Path
+    workers: int
+    expect_workers: int
+    bind: str | None
+    load_seconds: float | None
+    inconclusive: str
+    rootdir: Path
+
+
+def add_options(parser: pytest.Parser) -> None:
+    group = parser.getgroup("inferslo", "SLO gates for inference servers")
+    for option in _OPTIONS:
+        kwargs: dict[str, Any] = {"dest": option.ini, "help": option.help, "metavar": option.metavar, "default": None}
+        if option.kind == "append":
+            kwargs["action"] = "append"
+        if option.choices:
+            kwargs["choices"] = option.choices
+            del kwargs["metavar"]
+        group.addoption(option.flag, **kwargs)
+        parser.addini(
+            option.ini,
+            option.help,
+            type="args" if option.kind == "append" else "string",
+            default=None if option.kind != "append" else [],
+        )
+
+
+def read_options(config: pytest.Config) -> Options:
+    """Command line first, then ini, then the default. Raises `pytest.UsageError` naming the option and the value."""
+    values = {option.ini: _value(config, option) for option in _OPTIONS}
+    return Options(
+        backends=tuple(values["inferslo_backend"]) or ("sim",),
+        model=values["inferslo_model"],
+        backend_args=tuple(values["inferslo_backend_args"]),
+        backend_env=_environment(values["inferslo_backend_env"]),
+        backend_python=values["inferslo_backend_python"],
+        server_pid=values["inferslo_server_pid"],
+        start_timeout_s=values["inferslo_backend_start_timeout"],
+        api_key_env=values["inferslo_api_key_env"],
+        policy=values["inferslo_slo_policy"],
+        baseline=values["inferslo_baseline"],
+        directory=Path(values["inferslo_dir"]),
+        workers=values["inferslo_workers"],
+        expect_workers=values["inferslo_expect_workers"],
+        bind=values["inferslo_bind"],
+        load_seconds=values["inferslo_load_seconds"],
+        inconclusive=values["inferslo_inconclusive"],
+        rootdir=config.rootpath,
+    )
+
+
+def _value(config: pytest.Config, option: _Option) -> Any:
+    given = config.getoption(option.ini)
+    place = option.flag
+    if given is None:
+        given = config.getini(option.ini)
+        place = option.ini
+    if given in (None, "", []):
+        return option.default if option.kind != "append" else []
+    if option.kind in ("integer", "number"):
+        return _number(place, given, option)
+    if option.choices and given not in option.choices:
+        raise pytest.UsageError(f"{place}={given!r}: expected one of {', '.join(option.choices)}")
+    return given
+
+
+def _number(place: str, given: Any, option: _Option) -> float | int:
+    try:
+        number = int(given) if option.kind == "integer" else float(given)
+    except ValueError:
+        raise pytest.UsageError(f"{place}={given!r}: expected a number") from None
+    least = 0 if option.default == 0 else 1 if option.kind == "integer" else 0.001
+    if not least <= number < 1e9:
+        raise pytest.UsageError(f"{place}={given!r}: expected a number of at least {least}")
+    return number
+
+
+def _environment(pairs: list[str]) -> dict[str, str]:
+    environment = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise pytest.UsageError(f"--backend-env={pair!r}: expected KEY=VALUE")
+        environment[name] = value
+    return environment

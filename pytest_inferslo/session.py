@@ -1,0 +1,115 @@
+"""What a whole pytest session concludes from its judged runs: the summary section and the exit code.
+
+Everything travels on the test reports, as JSON-able values, so it also arrives from xdist workers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pytest_inferslo.collection import REQUIRED
+
+#: The judged runs of an item, in order: dicts as made by `fixtures.offer_load`.
+RUNS = pytest.StashKey[list[dict[str, Any]]]()
+
+EXIT_INCONCLUSIVE = 8
+EXIT_INVALID = 9
+
+
+class InvalidRun(pytest.fail.Exception):
+    """The measurement cannot be trusted: an error of the item, neither a pass nor a breach."""
+
+
+class InconclusiveRun(pytest.fail.Exception):
+    """The evidence does not reach the declared confidence."""
+
+
+class BreachedPolicy(pytest.fail.Exception):
+    """The evidence refutes a promise."""
+
+
+def annotate(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:
+    """Puts the item's verdicts on its report. An INVALID run is reported as an error, as a broken set-up is."""
+    if report.when == "call":
+        runs = item.stash.get(RUNS, [])
+        report.inferslo_runs = list(runs)  # type: ignore[attr-defined]
+        runs.clear()
+    error = call.excinfo.value if call.excinfo else None
+    if isinstance(error, InvalidRun):
+        report.inferslo_status = "INVALID"  # type: ignore[attr-defined]
+        report.when = "setup"  # junit and every other consumer then count an error, not a failure
+    elif isinstance(error, InconclusiveRun):
+        report.inferslo_status = "INCONCLUSIVE"  # type: ignore[attr-defined]
+
+
+class SessionVerdicts:
+    """A plugin object of one pytest session."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self.runs: list[dict[str, Any]] = []
+        self._statuses: set[str] = set()  # of failed reports; "" stands for everything that is not ours
+        self._missing: list[str] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.runs += getattr(report, "inferslo_runs", [])
+        if report.failed:
+            self._statuses.add(getattr(report, "inferslo_status", ""))
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self._statuses.add("")
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        if hasattr(self._config, "workerinput"):
+            return
+        self._missing = self._not_evaluated()
+        if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) and self._missing:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        elif exitstatus == pytest.ExitCode.TESTS_FAILED and not self._missing and "" not in self._statuses:
+            if "INVALID" in self._statuses:
+                session.exitstatus = EXIT_INVALID
+            elif self._statuses == {"INCONCLUSIVE"}:
+                session.exitstatus = EXIT_INCONCLUSIVE
+
+    def _not_evaluated(self) -> list[str]:
+        """Scenarios that a policy names and no run of this session evaluated (a typo in a marker leaves them out)."""
+        if self._config.option.collectonly:
+            return []
+        required = self._config.stash.get(REQUIRED, {})
+        missing = []
+        for policy, scenarios in required.items():
+            evaluated = {run["scenario"] for run in self.runs if run["policy"] == policy}
+            absent = [name for name in scenarios if name not in evaluated]
+            if absent:
+                noun = "scenario was" if len(absent) == 1 else "scenarios were"
+                missing.append(f"policy {policy}: {len(absent)} named {noun} not evaluated: {', '.join(absent)}")
+        return missing
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        if not self.runs and not self._missing:
+            return
+        terminalreporter.section("inferslo")
+        for run in self.runs:
+            terminalreporter.write_line(run["headline"])
+            if run["status"] == "PASS":  # the failures section has shown the other tables already
+                terminalreporter.write_line(run["table"])
+        for line in self._comparisons():
+            terminalreporter.write_line(line)
+        for line in self._missing:
+            terminalreporter.write_line(f"FAIL  {line}", red=True)
+
+    def _comparisons(self) -> list[str]:
+        """One table per scenario that ran on several backends or with several engine arguments."""
+        groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        for run in self.runs:
+            groups.setdefault((run["scenario"], run["policy"]), []).append(run)
+        compared = [runs for runs in groups.values() if len({run["backend"] for run in runs}) > 1]
+        if not compared:
+            return []
+        from pytest_inferslo.comparison import compare_runs
+
+        return [compare_runs(runs) for runs in compared]
