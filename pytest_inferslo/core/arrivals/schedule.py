@@ -1,0 +1,118 @@
+"""When requests are due: the schedule that arrivals produce, and the protocol that all arrivals keep."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Times = npt.NDArray[np.int64]
+Tokens = npt.NDArray[np.int32]
+
+
+class Span(NamedTuple):
+    """A named stretch of time, seconds from the start of the measured window. Names may repeat (`burst`)."""
+
+    name: str
+    start: float
+    end: float
+
+
+@dataclass(frozen=True)
+class ArrivalSchedule:
+    """Every request of a run, or one worker's share of them.
+
+    `intended` int64[n], ns since the run's epoch, sorted; `index` int64[n], the position in the whole
+    schedule, unique in a run and the same however many workers there are; `stream` int8[n], which of the
+    scenario's streams;
+    `input_tokens`, `output_tokens` int32[n] where a trace says them per request, else None.
+
+    `closed`: `intended` then holds the first request of each user alone; the later ones follow from the
+    answers (see `ClosedLoop`), until `end` ns.
+    """
+
+    intended: Times
+    index: Times
+    stream: npt.NDArray[np.int8]
+    end: int
+    input_tokens: Tokens | None = None
+    output_tokens: Tokens | None = None
+    closed: bool = False
+
+    def __len__(self) -> int:
+        return len(self.intended)
+
+    def stripe(self, worker: int, workers: int) -> ArrivalSchedule:
+        """The rows whose index is `worker` modulo `workers`; they keep their index."""
+        mine = np.flatnonzero(self.index % workers == worker)
+        return self._rows(mine)
+
+    def until(self, end: int) -> ArrivalSchedule:
+        """The rows intended before `end` ns."""
+        rows = self._rows(np.arange(np.searchsorted(self.intended, end)))
+        return ArrivalSchedule(
+            rows.intended,
+            rows.index,
+            rows.stream,
+            min(end, self.end),
+            rows.input_tokens,
+            rows.output_tokens,
+            self.closed,
+        )
+
+    def _rows(self, rows: npt.NDArray[np.int64]) -> ArrivalSchedule:
+        def pick(tokens: Tokens | None) -> Tokens | None:
+            return None if tokens is None else tokens[rows]
+
+        return ArrivalSchedule(
+            self.intended[rows],
+            self.index[rows],
+            self.stream[rows],
+            self.end,
+            pick(self.input_tokens),
+            pick(self.output_tokens),
+            self.closed,
+        )
+
+
+def of_times(
+    intended: Times, end: int, *, input_tokens: Tokens | None = None, output_tokens: Tokens | None = None
+) -> ArrivalSchedule:
+    """A schedule of one stream from sorted `intended` times."""
+    n = len(intended)
+    return ArrivalSchedule(
+        intended, np.arange(n, dtype=np.int64), np.zeros(n, np.int8), end, input_tokens, output_tokens
+    )
+
+
+def nanoseconds(seconds: npt.NDArray[np.float64]) -> Times:
+    return np.rint(seconds * 1e9).astype(np.int64)
+
+
+class Arrivals(Protocol):
+    """What every kind of arrivals can do. Times are seconds."""
+
+    kind: ClassVar[str]
+
+    @property
+    def open_loop(self) -> bool:
+        """Whether requests come when they are due, whatever the server does."""
+        ...
+
+    def schedule(self, seconds: float, seed: int, lead: float = 0.0) -> ArrivalSchedule:
+        """Arrivals in [0, seconds). The first `lead` seconds are the warm-up: there the load is what it is at
+        the
+
+        start of the measured window, and the shape's own time zero falls at its end.
+        """
+        ...
+
+    def spans(self, seconds: float) -> list[Span]:
+        """The named phases of `seconds` of measured window; together they cover it."""
+        ...
+
+    def scaled(self, factor: float) -> Arrivals:
+        """The same rates with every time of the shape multiplied by `factor`."""
+        ...

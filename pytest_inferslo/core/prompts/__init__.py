@@ -1,0 +1,15 @@
+"""Prompts: what requests ask. A pure function of (seed, index), so that any worker makes any request."""
+
+from pytest_inferslo.core.prompts.lengths import KINDS as LENGTHS
+from pytest_inferslo.core.prompts.lengths import Lengths, lognormal, normal, uniform, zipf
+from pytest_inferslo.core.prompts.source import Prompt, Prompts, PromptSource
+from pytest_inferslo.core.prompts.synthetic import Synthetic, synthetic
+from pytest_inferslo.core.prompts.text import TokenCounts
+
+#: Every class of a saved scenario's prompts, by its `kind`.
+KINDS: dict[str, type] = {cls.kind: cls for cls in (Synthetic, TokenCounts, *LENGTHS)}
+
+__all__ = [
+    "KINDS", "Lengths", "Prompt", "PromptSource", "Prompts", "Synthetic", "TokenCounts", "lognormal",
+    "normal", "synthetic", "uniform", "zipf",
+]  # fmt: skip
