@@ -1,9 +1,10 @@
 """Latency histograms: the HDR layout, filled by numpy, that counts what it cannot place.
 
 The layout is that of HdrHistogram(1, 3.6e12, 3): a value of `e + 1` bits falls into one of 1,024 equal
-steps between 2^e and 2^(e+1), and values under 2,048 stand alone. With nanoseconds as the unit a bucket is at
-most 1/1,024 of its value wide, from 1 us up to 73 minutes; a token count under 2,048 is exact. The exponent and
-the top ten bits of the mantissa of a float64 are that very index, so numpy reads it from the number's bits.
+steps between 2^e and 2^(e+1), and values under 2,048 stand alone. With nanoseconds as the unit a bucket is
+at most 1/1,024 of its value wide, from 1 us up to 73 minutes; token counts under 2,048 are exact. The
+exponent and the top ten bits of the mantissa of a float64 are that very index: numpy reads it from the
+number's bits.
 
 Nothing is dropped: values below 0 and from 2^42 upwards are counted in `negatives` and `overflow`, and
 failures rank as +inf.
@@ -85,8 +86,8 @@ def ceiling_rank(p: float, n: int) -> int:
 class Histogram:
     """Counts per bucket of LAYOUT, and beside them everything that has no bucket.
 
-    `count` is the number of finite values (negatives and overflows included); `failures` rank above all of them
-    as +inf. `minimum` and `maximum` are exact, in the unit of the values; they are None while there is no value.
+    `count` is the number of finite values (negatives and overflows included); `failures` rank above all of
+    them as +inf. `minimum` and `maximum` are exact, in the unit of the values; None while there is no value.
     """
 
     counts: Ints = field(default_factory=lambda: np.zeros(LAYOUT.buckets, np.int64))
@@ -155,8 +156,8 @@ class Histogram:
     def percentile(self, p: float) -> float | None:
         """The value at the ceiling rank over values and failures; inf where failures reach that rank.
 
-        It is the upper end of the value's bucket: at most 0.1 % above the true one, and below it by a fraction
-        of the unit at most. None when there is nothing at all.
+        It is the upper end of the value's bucket: at most 0.1 % above the true one, and below it by a
+        fraction of the unit at most. None when there is nothing at all.
         """
         if self.count + self.failures == 0:
             return None

@@ -1,0 +1,208 @@
+"""Samples in, Summary out: batch by batch, in memory that does not grow with the number of requests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from pytest_inferslo.core.distribution import ALL, SECOND, Distribution, Scope
+from pytest_inferslo.core.facts import RunFacts
+from pytest_inferslo.core.frame import BASE_MODEL, Frame, Mask, Span
+from pytest_inferslo.core.histogram import LAYOUT, Ints
+from pytest_inferslo.core.metrics import METRICS, Dimension, Source
+from pytest_inferslo.core.readings import Reading
+from pytest_inferslo.core.samples import Outcome, Rows, SampleBatch
+from pytest_inferslo.core.series import SeriesStore
+from pytest_inferslo.core.summary import Breakdown, Key, Question, Summary
+from pytest_inferslo.core.tally import Goals, Tally
+from pytest_inferslo.core.values import Columns
+
+#: Rows that are folded together: numpy's cost per call is spread over them, and they fit the cache's reach.
+BLOCK = 65_536
+
+
+class Fold:
+    """Answers `questions` about one run, and for the whole run every metric that samples can tell.
+
+    `record` is a run record (run.json); `goals` are the (metric, limit) pairs that make a request good:
+    at most the limit, in base units. A goal whose metric is undefined for a request is met by it; an
+    untold one is not.
+    """
+
+    def __init__(
+        self,
+        record: dict[str, Any],
+        questions: Sequence[Question] = (),
+        goodput: Sequence[tuple[str, float]] = (),
+    ) -> None:
+        self._record = record
+        self._frame = Frame.from_record(record)
+        self._goals: Goals = tuple(goodput)
+        self._distributions = self._wanted_distributions(questions)
+        self._parts = _parts(self._frame)
+        self._part_distributions: dict[Key, Distribution] = {
+            (metric, scope): _empty(metric, scope, self._frame, slots=False)
+            for scopes in self._parts.values()
+            for scope in scopes
+            for metric in ("ttft", "e2e")
+        }
+        parts = [scope for scopes in self._parts.values() for scope in scopes]
+        scopes = dict.fromkeys([ALL, *(question.scope for question in questions), *parts])
+        self._tallies = {
+            scope: Tally(scope, self._frame.span(scope.phase), self._goals)
+            for scope in scopes
+            if self._frame.missing(scope) is None
+        }
+        self._facts = RunFacts(self._frame)
+        self._readings = SeriesStore()
+        self._held: list[SampleBatch] = []
+        self._held_rows = 0
+
+    def add(self, batch: SampleBatch) -> None:
+        self._held.append(batch)
+        self._held_rows += len(batch.samples) + len(batch.gaps)
+        if self._held_rows >= BLOCK:
+            self._fold_held()
+
+    def add_readings(self, readings: Iterable[Reading]) -> None:
+        self._readings.add(readings)
+
+    def result(self) -> Summary:
+        self._fold_held()
+        whole = [self._distributions[metric, ALL].histogram for metric in ("e2e", "ttft", "icl")]
+        misplaced = sum(histogram.negatives + histogram.overflow for histogram in whole)
+        return Summary(
+            frame=self._frame,
+            facts=self._facts.result(self._record, self._tallies[ALL], misplaced),
+            goals=self._goals,
+            _distributions=self._distributions,
+            _tallies=self._tallies,
+            _readings=self._readings,
+            _causes=dict(self._record.get("absent") or {}),
+            _breakdowns={kind: [self._breakdown(s) for s in scopes] for kind, scopes in self._parts.items()},
+        )
+
+    def _wanted_distributions(self, questions: Sequence[Question]) -> dict[Key, Distribution]:
+        limits: dict[Key, dict[float, None]] = {
+            (name, ALL): {}
+            for name, metric in METRICS.items()
+            if metric.source in (Source.SAMPLE, Source.GAP)
+        }
+        for question in questions:
+            if METRICS[question.metric].source in (Source.SAMPLE, Source.GAP):
+                limits.setdefault((question.metric, question.scope), {}).update(
+                    dict.fromkeys(question.limits)
+                )
+        return {
+            (metric, scope): _empty(metric, scope, self._frame, tuple(asked))
+            for (metric, scope), asked in limits.items()
+        }
+
+    def _breakdown(self, scope: Scope) -> Breakdown:
+        name = next(n for n in (scope.endpoint, scope.adapter, scope.phase, scope.stream) if n is not None)
+        parts = self._part_distributions
+        return Breakdown(name, self._tallies[scope].counts, parts["ttft", scope], parts["e2e", scope])
+
+    def _fold_held(self) -> None:
+        block, self._held, self._held_rows = SampleBatch.concatenate(self._held), [], 0
+        if len(block.samples):
+            self._fold_samples(block.samples)
+        if len(block.gaps):
+            self._fold_gaps(block.gaps)
+
+    def _fold_samples(self, rows: Rows) -> None:
+        succeeded = rows["outcome"] == Outcome.SUCCESS
+        everything = Columns(rows)
+        ok = everything if succeeded.all() else Columns(rows[succeeded])
+        failed = Columns(rows[~succeeded])
+        self._facts.add(everything)
+        picks = {scope: _Pick(self._frame, scope, ok, failed) for scope in self._tallies}
+        for scope, tally in self._tallies.items():
+            tally.add(ok, picks[scope].ok_any_time, failed, picks[scope].failed_any_time)
+        for (metric, scope), distribution in [
+            *self._distributions.items(),
+            *self._part_distributions.items(),
+        ]:
+            if scope in picks:
+                self._fold_metric(metric, distribution, ok, picks[scope])
+
+    def _fold_metric(self, metric: str, distribution: Distribution, ok: Columns, pick: _Pick) -> None:
+        if METRICS[metric].dimension is Dimension.TIME:
+            distribution.add_failures(pick.failed_slots)
+        if METRICS[metric].source is Source.GAP:
+            return
+        found = ok.metric(metric)
+        if found.known is None:
+            distribution.add(found.values[pick.ok], found.buckets[pick.ok], pick.ok_slots)
+            return
+        chosen = pick.ok_mask & found.known
+        distribution.add(
+            found.values[chosen], found.buckets[chosen], pick.span.slot_of(ok["intended"][chosen])
+        )
+        lacking = pick.ok_mask & ~found.known
+        undefined = lacking if found.absent is None else lacking & found.absent
+        if found.absent is None:
+            undefined = np.zeros(len(lacking), bool)
+        distribution.absent += int(undefined.sum())
+        unknown = lacking & ~undefined
+        distribution.unknown += int(unknown.sum())
+        if METRICS[metric].dimension is Dimension.TIME:
+            distribution.add_failures(pick.span.slot_of(ok["intended"][unknown]))
+
+    def _fold_gaps(self, rows: Rows) -> None:
+        buckets = rows["bucket"].astype(np.int64)
+        counts = rows["count"].astype(np.int64)
+        inside = np.clip(buckets, 0, LAYOUT.buckets - 1)
+        lows, highs = LAYOUT.lowest(inside), LAYOUT.lowest(inside + 1) - 1
+        begins = rows["slot"].astype(np.int64) * SECOND
+        for (metric, scope), distribution in self._distributions.items():
+            if METRICS[metric].source is Source.GAP and scope in self._tallies:
+                span = self._frame.span(scope.phase)
+                mine = span.holds(begins) & _restricted(self._frame, scope, rows)
+                slots = span.slot_of(begins[mine])
+                distribution.add_buckets(buckets[mine], counts[mine], lows[mine], highs[mine], slots)
+
+
+class _Pick:
+    """Which rows of a block belong to a scope, and in which second of it they were due."""
+
+    def __init__(self, frame: Frame, scope: Scope, ok: Columns, failed: Columns) -> None:
+        self.span: Span = frame.span(scope.phase)
+        self.ok_any_time = _restricted(frame, scope, ok)
+        self.failed_any_time = _restricted(frame, scope, failed)
+        self.ok_mask: Mask = self.ok_any_time & self.span.holds(ok["intended"])
+        self.ok: Mask | slice = slice(None) if self.ok_mask.all() else self.ok_mask
+        self.ok_slots: Ints = self.span.slot_of(ok["intended"][self.ok])
+        lost = self.failed_any_time & self.span.holds(failed["intended"])
+        self.failed_slots: Ints = self.span.slot_of(failed["intended"][lost])
+
+
+def _restricted(frame: Frame, scope: Scope, rows: Columns | Rows) -> Mask:
+    mine = np.ones(len(rows), bool)
+    for column, value in frame.indices(scope).items():
+        mine &= rows[column] == value
+    return mine
+
+
+def _empty(
+    metric: str, scope: Scope, frame: Frame, limits: tuple[float, ...] = (), *, slots: bool = True
+) -> Distribution:
+    if frame.missing(scope) is not None:
+        return Distribution(metric, scope, 0, 0, limits)
+    span = frame.span(scope.phase)
+    return Distribution(metric, scope, span.start, span.slots if slots else 0, limits if slots else ())
+
+
+def _parts(frame: Frame) -> dict[str, list[Scope]]:
+    """The scopes of the break-downs: only where there is more than one to tell apart."""
+    phases = list(dict.fromkeys(name for name, _, _ in frame.phases))
+    adapters = [*frame.adapters, BASE_MODEL] if frame.adapters else []
+    parts = {
+        "endpoint": [Scope(endpoint=name) for name in frame.endpoints],
+        "adapter": [Scope(adapter=name) for name in adapters],
+        "phase": [Scope(phase=name) for name in phases],
+        "stream": [Scope(stream=name) for name in frame.streams],
+    }
+    return {kind: scopes for kind, scopes in parts.items() if len(scopes) > 1}

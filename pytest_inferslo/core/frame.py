@@ -1,0 +1,110 @@
+"""The fixed facts of a run that its samples are read against: window, phases, and the names behind the
+indices.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pytest_inferslo.core.distribution import SECOND, Scope
+from pytest_inferslo.core.histogram import Ints
+from pytest_inferslo.core.samples import ABSENT
+
+Mask = npt.NDArray[np.bool_]
+BASE_MODEL = "base"
+
+
+@dataclass(frozen=True)
+class Span:
+    """The part of a run that a scope is about: stretches of intended starts, in ns since the epoch."""
+
+    stretches: tuple[tuple[int, int], ...]
+
+    @property
+    def start(self) -> int:
+        return self.stretches[0][0]
+
+    @property
+    def end(self) -> int:
+        return self.stretches[-1][1]
+
+    @property
+    def seconds(self) -> float:
+        return sum(end - start for start, end in self.stretches) / SECOND
+
+    @property
+    def slots(self) -> int:
+        """Whole and begun seconds from the first start to the last end."""
+        return max(1, math.ceil((self.end - self.start) / SECOND))
+
+    def holds(self, times: Ints) -> Mask:
+        inside = np.zeros(len(times), bool)
+        for start, end in self.stretches:
+            inside |= (times >= start) & (times < end)
+        return inside
+
+    def slot_of(self, times: Ints) -> Ints:
+        return (times - self.start) // SECOND
+
+
+@dataclass(frozen=True)
+class Frame:
+    """`window` and `phases` in ns since the epoch; a phase's name may come back (each burst is a `peak`)."""
+
+    window: tuple[int, int]
+    phases: tuple[tuple[str, int, int], ...] = ()
+    endpoints: tuple[str, ...] = ()
+    adapters: tuple[str, ...] = ()
+    streams: tuple[str, ...] = ()
+    streaming: bool = True
+
+    @classmethod
+    def from_record(cls, record: dict[str, Any]) -> Frame:
+        """Reads a run record (run.json): `window`, `phases`, `backend.endpoints`, `adapters` and the
+        scenario.
+        """
+        window = record["window"]
+        definition = (record.get("scenario") or {}).get("definition") or {}
+        return cls(
+            window=(int(window["start"]), int(window["end"])),
+            phases=tuple((p["name"], int(p["start"]), int(p["end"])) for p in record.get("phases") or ()),
+            endpoints=tuple(e["name"] for e in (record.get("backend") or {}).get("endpoints") or ()),
+            adapters=tuple(record.get("adapters") or ()),
+            streams=tuple(record.get("streams") or ()),
+            streaming=bool(definition.get("streaming", True)),
+        )
+
+    def span(self, phase: str | None) -> Span:
+        if phase is None:
+            return Span((self.window,))
+        return Span(tuple((start, end) for name, start, end in self.phases if name == phase))
+
+    def missing(self, scope: Scope) -> str | None:
+        """Why no request of this run can be of that scope; None when some can."""
+        known: tuple[tuple[str, str | None, list[str]], ...] = (
+            ("endpoint", scope.endpoint, list(self.endpoints)),
+            ("adapter", scope.adapter, [*self.adapters, BASE_MODEL]),
+            ("stream", scope.stream, list(self.streams)),
+            ("phase", scope.phase, list(dict.fromkeys(name for name, _, _ in self.phases))),
+        )
+        for kind, name, names in known:
+            if name is not None and name not in names:
+                return f"the run has no {kind} {name!r} (it has {', '.join(map(repr, names)) or 'none'})"
+        return None
+
+    def indices(self, scope: Scope) -> dict[str, int]:
+        """The columns that a scope fixes, with the value that each must have."""
+        fixed: dict[str, int] = {}
+        if scope.endpoint is not None:
+            fixed["endpoint"] = self.endpoints.index(scope.endpoint)
+        if scope.adapter is not None:
+            is_base = scope.adapter == BASE_MODEL and BASE_MODEL not in self.adapters
+            fixed["adapter"] = ABSENT if is_base else self.adapters.index(scope.adapter)
+        if scope.stream is not None:
+            fixed["stream"] = self.streams.index(scope.stream)
+        return fixed

@@ -1,0 +1,122 @@
+"""What each per-request metric is worth for the requests of a block: docs/metrics.md as arithmetic.
+
+A metric's `Values` cover all successful rows of the block. A value may be undefined by the metric's
+definition (`absent`: a one-token answer has no time per token) or untold (`unknown`: the server sent no
+token counts).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pytest_inferslo.core.histogram import LAYOUT, Ints
+from pytest_inferslo.core.samples import Rows
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Values:
+    """`values` (ns or counts) of all rows, meaningless where `known` is False; `known` None means everywhere.
+
+    Where it is not known, `absent` tells what is undefined by definition; the rest is untold. None means
+    nothing.
+    """
+
+    values: npt.NDArray[Any]
+    known: Mask | None = None
+    absent: Mask | None = None
+
+    @cached_property
+    def buckets(self) -> Ints:
+        return LAYOUT.bucket_of(self.values)
+
+
+class Columns:
+    """Contiguous columns of some rows, each made when it is first asked for, and the metrics over them."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        self._columns: dict[str, Ints] = {}
+        self._values: dict[str, Values] = {}
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, name: str) -> Ints:
+        """A column as int64."""
+        column = self._columns.get(name)
+        if column is None:
+            column = self._columns[name] = self._rows[name].astype(np.int64)
+        return column
+
+    def metric(self, name: str) -> Values:
+        values = self._values.get(name)
+        if values is None:
+            values = self._values[name] = _FORMULAS[name](self)
+        return values
+
+
+def _between(end: str, start: str) -> Callable[[Columns], Values]:
+    def formula(rows: Columns) -> Values:
+        known = rows[end] >= 0
+        if start != "intended":
+            known &= rows[start] >= 0
+        return Values(rows[end] - rows[start], _unless_all(known))
+
+    return formula
+
+
+def _counted(column: str) -> Callable[[Columns], Values]:
+    return lambda rows: Values(rows[column], _unless_all(rows[column] >= 0))
+
+
+def _max_stall(rows: Columns) -> Values:
+    known = (rows["max_stall"] >= 0) & (rows["chunks"] >= 2)
+    return Values(rows["max_stall"], _unless_all(known), ~known)
+
+
+def _tpot(rows: Columns) -> Values:
+    """(last - first) / (n - 1). One event alone says nothing about the time between its tokens: absent,
+    not 0.
+    """
+    tokens, gaps = rows["output_tokens"], rows["output_tokens"] - 1
+    absent = ((tokens >= 0) & (tokens < 2)) | ((tokens >= 0) & (rows["chunks"] < 2))
+    known = (tokens >= 2) & ~absent & (rows["first"] >= 0) & (rows["last"] >= 0)
+    return Values((rows["last"] - rows["first"]) / np.maximum(gaps, 1), _unless_all(known), absent)
+
+
+def _normalized(rows: Columns) -> Values:
+    tokens = rows["output_tokens"]
+    known = (tokens > 0) & (rows["last"] >= 0)
+    e2e = rows["last"] - rows["intended"]
+    return Values(e2e / np.maximum(tokens, 1), _unless_all(known), tokens == 0)
+
+
+def _unless_all(known: Mask) -> Mask | None:
+    return None if known.all() else known
+
+
+_FORMULAS: dict[str, Callable[[Columns], Values]] = {
+    "ttft": _between("first", "intended"),
+    "service_ttft": _between("first", "sent"),
+    "ttfo": _between("first_content", "intended"),
+    "e2e": _between("last", "intended"),
+    "service_e2e": _between("last", "sent"),
+    "send_lag": _between("sent", "intended"),
+    "tpot": _tpot,
+    "max_stall": _max_stall,
+    "normalized": _normalized,
+    "output_tokens": _counted("output_tokens"),
+    "prompt_tokens": _counted("prompt_tokens"),
+}
+
+#: Metrics whose value needs the token counts of the server.
+USAGE = {"tpot": "output_tokens", "normalized": "output_tokens", "output_tokens": "output_tokens",
+         "prompt_tokens": "prompt_tokens"}  # fmt: skip
