@@ -1,0 +1,35 @@
+"""The simulator that this package ships, as a server of its own: no engine, no GPU, no download."""
+
+from __future__ import annotations
+
+import sys
+
+from pytest_inferslo.backends.flags import flag_value, refuse_flags
+from pytest_inferslo.backends.protocol import BackendOptions, Launch, LoraPaths
+from pytest_inferslo.core.endpoint import Endpoint
+
+
+class Simulator:
+    """`--backend=sim`. Flags pass through to `inferslo simulate`; what it measures is marked as simulated."""
+
+    name = "sim"
+
+    def launch(self, options: BackendOptions, port: int) -> Launch:
+        refuse_flags(self.name, options.args, ("--host", "--port"))
+        command = list(options.command) or [
+            options.python or sys.executable, "-m", "pytest_inferslo.backends.simulated"
+        ]  # fmt: skip
+        command += ["--port", str(port), *options.args]
+        if options.model:
+            command += ["--model", options.model]
+        url = f"http://127.0.0.1:{port}"
+        return Launch(
+            command=tuple(command),
+            endpoints=(Endpoint(url, options.model or flag_value(options.args, "--model") or ""),),
+            version_path="/version",
+            metrics_url=f"{url}/metrics",
+            reset_cache_path="/reset_prefix_cache",
+            lora_paths=LoraPaths("/v1/load_lora_adapter", "/v1/unload_lora_adapter"),
+            stop_grace_s=2.0,
+            simulated=True,
+        )

@@ -1,0 +1,110 @@
+"""Triton Inference Server: a model repository behind `tritonserver`, asked by its generate extension."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pytest_inferslo.backends import ports
+from pytest_inferslo.backends.flags import flag_value, has_flag, refuse_flags
+from pytest_inferslo.backends.protocol import BackendOptions, Launch
+from pytest_inferslo.core.endpoint import Endpoint
+from pytest_inferslo.errors import BackendConfigError
+
+
+@dataclass(frozen=True)
+class _Program:
+    """How `tritonserver` is run; the copy inside the package pytriton brings its backends and libraries with it."""
+
+    path: str
+    flags: tuple[str, ...] = ()
+    env: dict[str, str] = field(default_factory=dict)
+
+
+class Triton:
+    """`--backend=triton`. `--model` is a model repository, or the name of a model when `--model-repository` is given.
+
+    Of a repository with several models, `ensemble` (the interface of TensorRT-LLM's backend) is the one that is asked.
+    """
+
+    name = "triton"
+
+    def launch(self, options: BackendOptions, port: int) -> Launch:
+        refuse_flags(
+            self.name,
+            options.args,
+            ("--http-port", "--http-address", "--grpc-port", "--metrics-port", "--allow-http"),
+        )
+        repository, model = _repository_and_model(options)
+        program = (
+            _Program(options.command[0], tuple(options.command[1:]))
+            if options.command
+            else _find(options.python)
+        )
+        metrics_port = ports.free_port()
+        flags = (
+            [f"--model-repository={repository}"] if not has_flag(options.args, "--model-repository") else []
+        )
+        flags += [
+            "--http-address=127.0.0.1", f"--http-port={port}", "--metrics-address=127.0.0.1",
+            f"--metrics-port={metrics_port}", "--grpc-address=127.0.0.1", f"--grpc-port={ports.free_port()}",
+        ]  # fmt: skip
+        if flag_value(options.args, "--model-control-mode") == "explicit" and not has_flag(
+            options.args, "--load-model"
+        ):
+            flags.append(f"--load-model={model}")
+        return Launch(
+            command=(program.path, *program.flags, *flags, *options.args),
+            env=program.env,
+            endpoints=(Endpoint(f"http://127.0.0.1:{port}", model, api="triton"),),
+            # The server's own readiness waits for every model; only this one's matters here.
+            health_path=f"/v2/models/{model}/ready",
+            models_path=None,
+            version_path="/v2",
+            metrics_url=f"http://127.0.0.1:{metrics_port}/metrics",
+            stop_grace_s=8.0,
+        )
+
+
+def _repository_and_model(options: BackendOptions) -> tuple[str, str]:
+    repository = flag_value(options.args, "--model-repository", "--model-store")
+    if repository is not None and options.model:
+        return repository, options.model
+    repository = repository or options.model
+    if not repository or not Path(repository).is_dir():
+        raise BackendConfigError(
+            f"--backend=triton needs a model repository: --model={repository or ''} is no folder. Give the folder, or "
+            "--backend-arg=--model-repository=DIR and a model's name as --model"
+        )
+    models = sorted(
+        entry.name
+        for entry in Path(repository).iterdir()
+        if entry.is_dir() and not entry.name.startswith(".")
+    )
+    if "ensemble" in models:
+        return repository, "ensemble"
+    if len(models) == 1:
+        return repository, models[0]
+    raise BackendConfigError(
+        f"{repository} holds {', '.join(models) or 'no model'}: name the one to ask as --model, and the folder as "
+        "--backend-arg=--model-repository=DIR"
+    )
+
+
+def _find(python: str | None) -> _Program:
+    """pytriton's copy in the environment of `python`, else the one on PATH, else where NVIDIA's images have it."""
+    packages = Path(python or sys.executable).parent.parent / "lib"
+    for bundle in sorted(packages.glob("python3*/site-packages/pytriton/tritonserver")):
+        libraries = bundle.parent.parent / "nvidia_pytriton.libs"
+        path = ":".join(filter(None, [str(libraries), os.environ.get("LD_LIBRARY_PATH")]))
+        backends = f"--backend-directory={bundle / 'backends'}"
+        return _Program(str(bundle / "bin" / "tritonserver"), (backends,), {"LD_LIBRARY_PATH": path})
+    for candidate in (shutil.which("tritonserver"), "/opt/tritonserver/bin/tritonserver"):
+        if candidate and Path(candidate).is_file():
+            return _Program(candidate)
+    raise BackendConfigError(
+        "tritonserver was found neither in the environment of --backend-python (pip install nvidia-pytriton) nor on PATH"
+    )
