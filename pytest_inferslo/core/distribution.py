@@ -140,8 +140,9 @@ class Distribution:
         if self.slots:
             add_at(self.slot_failures, slots)
 
-    def add_buckets(self, buckets: Ints, counts: Ints, lows: Ints, highs: Ints, slots: Ints) -> None:
-        """Adds folded values: `counts` per bucket and slot; `lows` and `highs` are the buckets' bounds."""
+    def add_buckets(self, buckets: Ints, counts: Ints, bounds: tuple[Ints, Ints], slots: Ints) -> None:
+        """Adds folded values: `counts` per bucket and slot; `bounds` are the buckets' lows and highs."""
+        lows, highs = bounds
         if len(buckets) == 0:
             return
         self.histogram.add_buckets(buckets, counts)

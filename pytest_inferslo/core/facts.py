@@ -10,7 +10,7 @@ from pytest_inferslo.core.frame import Frame
 from pytest_inferslo.core.histogram import Histogram, Ints
 from pytest_inferslo.core.samples import ABSENT, Outcome
 from pytest_inferslo.core.tally import Tally
-from pytest_inferslo.core.values import Columns
+from pytest_inferslo.core.values import Columns, both, chosen
 
 
 class IndexCheck:
@@ -117,13 +117,12 @@ class RunFacts:
         inside = self._span.holds(intended)
         self._warmup += int((intended < self._span.start).sum())
         was_sent = sent >= 0
-        lag = (sent - intended)[was_sent & inside]
-        self._send_lag.add(lag)
-        self._sent_in_window += int((was_sent & self._span.holds(sent)).sum())
+        self._send_lag.add(chosen(sent - intended, both(was_sent, inside)))
+        self._sent_in_window += len(chosen(sent, both(was_sent, self._span.holds(sent))))
         self._steps += _impossible(rows)
-        answered = rows["outcome"] == Outcome.SUCCESS
-        self._bursts += int(np.maximum(rows["bursts"], 0)[answered & inside].sum())
-        self._later_chunks += int(np.maximum(rows["chunks"] - 1, 0)[answered & inside].sum())
+        answered = both(rows["outcome"] == Outcome.SUCCESS, inside)
+        self._bursts += int(np.maximum(chosen(rows["bursts"], answered), 0).sum())
+        self._later_chunks += int(np.maximum(chosen(rows["chunks"], answered) - 1, 0).sum())
 
     def result(self, record: dict[str, Any], whole: Tally, misplaced: int) -> dict[str, float]:
         """`whole` counts the window; `misplaced` values were negative or too large for a histogram."""

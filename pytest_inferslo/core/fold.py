@@ -9,7 +9,7 @@ import numpy as np
 
 from pytest_inferslo.core.distribution import ALL, SECOND, Distribution, Scope
 from pytest_inferslo.core.facts import RunFacts
-from pytest_inferslo.core.frame import BASE_MODEL, Frame, Mask, Span
+from pytest_inferslo.core.frame import BASE_MODEL, Frame, Span
 from pytest_inferslo.core.histogram import LAYOUT, Ints
 from pytest_inferslo.core.metrics import METRICS, Dimension, Source
 from pytest_inferslo.core.readings import Reading
@@ -17,10 +17,10 @@ from pytest_inferslo.core.samples import Outcome, Rows, SampleBatch
 from pytest_inferslo.core.series import SeriesStore
 from pytest_inferslo.core.summary import Breakdown, Key, Question, Summary
 from pytest_inferslo.core.tally import Goals, Tally
-from pytest_inferslo.core.values import Columns
+from pytest_inferslo.core.values import Choice, Columns, Values, both, chosen
 
 #: Rows that are folded together: numpy's cost per call is spread over them, and they fit the cache's reach.
-BLOCK = 65_536
+BLOCK = 32_768
 
 
 class Fold:
@@ -106,18 +106,18 @@ class Fold:
         return Breakdown(name, self._tallies[scope].counts, parts["ttft", scope], parts["e2e", scope])
 
     def _fold_held(self) -> None:
-        block, self._held, self._held_rows = SampleBatch.concatenate(self._held), [], 0
-        if len(block.samples):
-            self._fold_samples(block.samples)
-        if len(block.gaps):
-            self._fold_gaps(block.gaps)
+        held, self._held, self._held_rows = self._held, [], 0
+        samples = Columns([batch.samples for batch in held])
+        if len(samples):
+            self._fold_samples(samples)
+        gaps = [batch.gaps for batch in held if len(batch.gaps)]
+        if gaps:
+            self._fold_gaps(np.concatenate(gaps))
 
-    def _fold_samples(self, rows: Rows) -> None:
+    def _fold_samples(self, rows: Columns) -> None:
         succeeded = rows["outcome"] == Outcome.SUCCESS
-        everything = Columns(rows)
-        ok = everything if succeeded.all() else Columns(rows[succeeded])
-        failed = Columns(rows[~succeeded])
-        self._facts.add(everything)
+        ok, failed = rows.where(succeeded), rows.where(~succeeded)
+        self._facts.add(rows)
         picks = {scope: _Pick(self._frame, scope, ok, failed) for scope in self._tallies}
         for scope, tally in self._tallies.items():
             tally.add(ok, picks[scope].ok_any_time, failed, picks[scope].failed_any_time)
@@ -133,23 +133,7 @@ class Fold:
             distribution.add_failures(pick.failed_slots)
         if METRICS[metric].source is Source.GAP:
             return
-        found = ok.metric(metric)
-        if found.known is None:
-            distribution.add(found.values[pick.ok], found.buckets[pick.ok], pick.ok_slots)
-            return
-        chosen = pick.ok_mask & found.known
-        distribution.add(
-            found.values[chosen], found.buckets[chosen], pick.span.slot_of(ok["intended"][chosen])
-        )
-        lacking = pick.ok_mask & ~found.known
-        undefined = lacking if found.absent is None else lacking & found.absent
-        if found.absent is None:
-            undefined = np.zeros(len(lacking), bool)
-        distribution.absent += int(undefined.sum())
-        unknown = lacking & ~undefined
-        distribution.unknown += int(unknown.sum())
-        if METRICS[metric].dimension is Dimension.TIME:
-            distribution.add_failures(pick.span.slot_of(ok["intended"][unknown]))
+        _add_values(distribution, ok.metric(metric), ok, pick)
 
     def _fold_gaps(self, rows: Rows) -> None:
         buckets = rows["bucket"].astype(np.int64)
@@ -160,9 +144,10 @@ class Fold:
         for (metric, scope), distribution in self._distributions.items():
             if METRICS[metric].source is Source.GAP and scope in self._tallies:
                 span = self._frame.span(scope.phase)
-                mine = span.holds(begins) & _restricted(self._frame, scope, rows)
-                slots = span.slot_of(begins[mine])
-                distribution.add_buckets(buckets[mine], counts[mine], lows[mine], highs[mine], slots)
+                mine = both(span.holds(begins), _restricted(self._frame, scope, rows))
+                slots = span.slot_of(chosen(begins, mine))
+                bounds = chosen(lows, mine), chosen(highs, mine)
+                distribution.add_buckets(chosen(buckets, mine), chosen(counts, mine), bounds, slots)
 
 
 class _Pick:
@@ -172,17 +157,32 @@ class _Pick:
         self.span: Span = frame.span(scope.phase)
         self.ok_any_time = _restricted(frame, scope, ok)
         self.failed_any_time = _restricted(frame, scope, failed)
-        self.ok_mask: Mask = self.ok_any_time & self.span.holds(ok["intended"])
-        self.ok: Mask | slice = slice(None) if self.ok_mask.all() else self.ok_mask
-        self.ok_slots: Ints = self.span.slot_of(ok["intended"][self.ok])
-        lost = self.failed_any_time & self.span.holds(failed["intended"])
-        self.failed_slots: Ints = self.span.slot_of(failed["intended"][lost])
+        self.ok = both(self.ok_any_time, self.span.holds(ok["intended"]))
+        self.ok_slots: Ints = self.span.slot_of(chosen(ok["intended"], self.ok))
+        lost = both(self.failed_any_time, self.span.holds(failed["intended"]))
+        self.failed_slots: Ints = self.span.slot_of(chosen(failed["intended"], lost))
 
 
-def _restricted(frame: Frame, scope: Scope, rows: Columns | Rows) -> Mask:
-    mine = np.ones(len(rows), bool)
+def _add_values(distribution: Distribution, found: Values, ok: Columns, pick: _Pick) -> None:
+    if found.known is None:
+        distribution.add(chosen(found.values, pick.ok), chosen(found.buckets, pick.ok), pick.ok_slots)
+        return
+    known = both(pick.ok, found.known)
+    slots = pick.span.slot_of(chosen(ok["intended"], known))
+    distribution.add(chosen(found.values, known), chosen(found.buckets, known), slots)
+    lacking = both(pick.ok, ~found.known)
+    unknown = lacking if found.absent is None else both(lacking, ~found.absent)
+    untold = pick.span.slot_of(chosen(ok["intended"], unknown))
+    distribution.unknown += len(untold)
+    distribution.absent += len(chosen(ok["intended"], lacking)) - len(untold)
+    if METRICS[distribution.metric].dimension is Dimension.TIME:
+        distribution.add_failures(untold)
+
+
+def _restricted(frame: Frame, scope: Scope, rows: Columns | Rows) -> Choice:
+    mine: Choice = None
     for column, value in frame.indices(scope).items():
-        mine &= rows[column] == value
+        mine = both(mine, rows[column] == value)
     return mine
 
 

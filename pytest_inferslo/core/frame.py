@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from pytest_inferslo.core.distribution import SECOND, Scope
 from pytest_inferslo.core.histogram import Ints
 from pytest_inferslo.core.samples import ABSENT
+from pytest_inferslo.core.values import Choice
 
-Mask = npt.NDArray[np.bool_]
 BASE_MODEL = "base"
 
 
@@ -42,7 +41,10 @@ class Span:
         """Whole and begun seconds from the first start to the last end."""
         return max(1, math.ceil((self.end - self.start) / SECOND))
 
-    def holds(self, times: Ints) -> Mask:
+    def holds(self, times: Ints) -> Choice:
+        """Which of the times lie in a stretch (start inclusive, end exclusive)."""
+        if len(times) == 0 or any(a <= times.min() and times.max() < b for a, b in self.stretches):
+            return None
         inside = np.zeros(len(times), bool)
         for start, end in self.stretches:
             inside |= (times >= start) & (times < end)

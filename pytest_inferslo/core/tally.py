@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from pytest_inferslo.core.distribution import SECOND, Floats, Ratio, Scope, add_at
 from pytest_inferslo.core.frame import Span
 from pytest_inferslo.core.histogram import Ints
 from pytest_inferslo.core.samples import Outcome
-from pytest_inferslo.core.values import Columns, Mask
+from pytest_inferslo.core.values import Choice, Columns, Mask, both, chosen
 
 Goals = Sequence[tuple[str, float]]
 
@@ -62,9 +64,13 @@ class TokenClock:
         begin = (first - self._span.start) / SECOND
         finish = (last - self._span.start) / SECOND
         at_once = finish <= begin
-        self._ramp(begin, (tokens / np.where(at_once, 1.0, finish - begin)), ~at_once)
-        self._ramp(finish, -(tokens / np.where(at_once, 1.0, finish - begin)), ~at_once)
-        self._step(finish, tokens.astype(np.float64), at_once)
+        slopes = tokens / np.where(at_once, 1.0, finish - begin)
+        if at_once.any():
+            self._add(self._steps, finish[at_once], tokens[at_once])
+            begin, finish, slopes = (part[~at_once] for part in (begin, finish, slopes))
+        for times, change in ((begin, slopes), (finish, -slopes)):
+            self._add(self._slope, times, change)
+            self._add(self._offset, times, change * times)
 
     def per_slot(self) -> Floats:
         """Tokens in each second of the span; the last slot may be shorter."""
@@ -72,18 +78,11 @@ class TokenClock:
         slope, offset, steps = (np.cumsum(part) for part in (self._slope, self._offset, self._steps))
         return np.diff(slope * edges - offset + steps)
 
-    def _slots(self, times: Floats, chosen: Mask) -> tuple[Ints, Mask]:
-        inside = chosen & (times < (self._span.end - self._span.start) / SECOND)
-        return np.maximum(np.floor(times[inside]).astype(np.int64), -1) + 1, inside
-
-    def _ramp(self, times: Floats, slopes: Floats, chosen: Mask) -> None:
-        slots, inside = self._slots(times, chosen)
-        add_at(self._slope, slots, slopes[inside])
-        add_at(self._offset, slots, (slopes * times)[inside])
-
-    def _step(self, times: Floats, tokens: Floats, chosen: Mask) -> None:
-        slots, inside = self._slots(times, chosen)
-        add_at(self._steps, slots, tokens[inside])
+    def _add(self, target: Floats, times: Floats, amounts: npt.NDArray[Any]) -> None:
+        inside = times < (self._span.end - self._span.start) / SECOND
+        if not inside.all():
+            times, amounts = times[inside], amounts[inside]
+        add_at(target, np.maximum(np.floor(times).astype(np.int64), -1) + 1, amounts)
 
 
 @dataclass(eq=False)
@@ -107,46 +106,46 @@ class Tally:
         self.undefined = np.zeros(len(self.goals), np.int64)
         self.clock = TokenClock(self.span)
 
-    def add(self, ok: Columns, ok_mine: Mask, failed: Columns, failed_mine: Mask) -> None:
-        """`ok` and `failed` are all rows of a block, apart; the masks choose this scope's, in any phase."""
-        self._finished(ok, ok_mine)
-        mine = ok_mine & self.span.holds(ok["intended"])
-        lost = failed_mine & self.span.holds(failed["intended"])
-        self.outcomes += np.bincount(failed["outcome"][lost], minlength=len(Outcome))
-        self.outcomes[Outcome.SUCCESS] += int(mine.sum())
-        lost_slots = self.span.slot_of(failed["intended"][lost])
-        add_at(self.slot_failed, lost_slots)
+    def add(self, ok: Columns, ok_mine: Choice, failed: Columns, failed_mine: Choice) -> None:
+        """`ok` and `failed` are all rows of a block, apart; the choices are this scope's, at any time."""
+        self._add_finished(ok, ok_mine)
+        mine = both(ok_mine, self.span.holds(ok["intended"]))
+        slots = self.span.slot_of(chosen(ok["intended"], mine))
+        lost = both(failed_mine, self.span.holds(failed["intended"]))
+        lost_slots = self.span.slot_of(chosen(failed["intended"], lost))
+        self.outcomes[Outcome.SUCCESS] += len(slots)
+        self.outcomes += np.bincount(chosen(failed["outcome"], lost), minlength=len(Outcome))
+        add_at(self.slot_intended, slots)
         add_at(self.slot_intended, lost_slots)
-        slots = self.span.slot_of(ok["intended"])
-        add_at(self.slot_intended, slots[mine])
+        add_at(self.slot_failed, lost_slots)
         self._add_tokens(ok, mine)
         if self.goals:
-            good = mine & self._met(ok, mine)
-            self.good += int(good.sum())
+            good = chosen(self._met(ok, mine), mine)
+            self.good += int(np.count_nonzero(good))
             add_at(self.slot_good, slots[good])
 
-    def _finished(self, ok: Columns, mine: Mask) -> None:
-        finished = mine & self.span.holds(ok["end"])
-        add_at(self.slot_finished, self.span.slot_of(ok["end"][finished]))
-        told = mine & (ok["output_tokens"] > 0)
+    def _add_finished(self, ok: Columns, mine: Choice) -> None:
+        ends = ok["end"]
+        add_at(self.slot_finished, self.span.slot_of(chosen(ends, both(mine, self.span.holds(ends)))))
+        told = both(mine, ok["output_tokens"] > 0)
         first = np.where(ok["first"] >= 0, ok["first"], ok["last"])
-        self.clock.add(first[told], ok["last"][told], ok["output_tokens"][told])
+        self.clock.add(chosen(first, told), chosen(ok["last"], told), chosen(ok["output_tokens"], told))
 
-    def _add_tokens(self, ok: Columns, mine: Mask) -> None:
-        untold = mine & (ok["output_tokens"] < 0)
+    def _add_tokens(self, ok: Columns, mine: Choice) -> None:
         kinds = ("prompt_tokens", "cached_tokens", "output_tokens", "reasoning_tokens")
-        sums = [int(np.maximum(ok[kind][mine], 0).sum()) for kind in kinds]
+        sums = [int(np.maximum(chosen(ok[kind], mine), 0).sum()) for kind in kinds]
+        output = chosen(ok["output_tokens"], mine)
         t = self.tokens
         self.tokens = Tokens(
             t.prompt + sums[0],
             t.cached + sums[1],
             t.output + sums[2],
             t.reasoning + sums[3],
-            t.requests + int(mine.sum()),
-            t.untold + int(untold.sum()),
+            t.requests + len(output),
+            t.untold + int(np.count_nonzero(output < 0)),
         )
 
-    def _met(self, ok: Columns, mine: Mask) -> Mask:
+    def _met(self, ok: Columns, mine: Choice) -> Mask:
         met = np.ones(len(ok), bool)
         for position, (metric, limit) in enumerate(self.goals):
             values = ok.metric(metric)
@@ -156,7 +155,7 @@ class Tally:
                     np.zeros(len(ok), bool) if values.absent is None else values.absent & ~values.known
                 )
                 within = (within & values.known) | undefined
-                self.undefined[position] += int((undefined & mine).sum())
+                self.undefined[position] += int(np.count_nonzero(chosen(undefined, mine)))
             met &= within
         return met
 

@@ -7,7 +7,7 @@ token counts).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -38,23 +38,57 @@ class Values:
         return LAYOUT.bucket_of(self.values)
 
 
+#: Some of the rows: None means all of them, and costs nothing.
+Choice = Mask | None
+
+
+def both(one: Choice, other: Choice) -> Choice:
+    """The rows that are in both choices."""
+    if one is None or other is None:
+        return other if one is None else one
+    return one & other
+
+
+def chosen(array: npt.NDArray[Any], choice: Choice) -> npt.NDArray[Any]:
+    return array if choice is None else array[choice]
+
+
 class Columns:
     """Contiguous columns of some rows, each made when it is first asked for, and the metrics over them."""
 
-    def __init__(self, rows: Rows) -> None:
-        self._rows = rows
+    def __init__(self, parts: Sequence[Rows]) -> None:
+        self._parts = parts
+        self._size = sum(map(len, parts))
+        self._parent: Columns | None = None
+        self._choice: Choice = None
         self._columns: dict[str, Ints] = {}
         self._values: dict[str, Values] = {}
 
+    def where(self, mask: Mask) -> Columns:
+        """The rows of the mask; itself where that is all of them."""
+        size = int(np.count_nonzero(mask))
+        if size == len(self):
+            return self
+        subset = Columns(())
+        subset._parent, subset._choice, subset._size = self, mask, size
+        return subset
+
     def __len__(self) -> int:
-        return len(self._rows)
+        return self._size
 
     def __getitem__(self, name: str) -> Ints:
         """A column as int64."""
         column = self._columns.get(name)
         if column is None:
-            column = self._columns[name] = self._rows[name].astype(np.int64)
+            column = self._columns[name] = self._made(name)
         return column
+
+    def _made(self, name: str) -> Ints:
+        if self._parent is not None:
+            return chosen(self._parent[name], self._choice)
+        if not self._parts:
+            return np.empty(0, np.int64)
+        return np.concatenate([part[name] for part in self._parts], dtype=np.int64)
 
     def metric(self, name: str) -> Values:
         values = self._values.get(name)
