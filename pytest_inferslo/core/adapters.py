@@ -86,6 +86,17 @@ def choose_endpoint(
     return weighted_choice(weights, seeds.key(seed, "endpoint"), indices)
 
 
+def endpoint_weights(
+    weights: Mapping[str, float] | None, field: str = "endpoints"
+) -> dict[str, float] | None:
+    """`weights` by endpoint's name, checked; None stays None. Raises ScenarioError."""
+    if weights is None:
+        return None
+    named = fields.names(field, fields.instance(field, weights, Mapping, "weights by endpoint's name"))
+    check_weights(field, tuple(weights.values()), len(named))
+    return dict(weights)
+
+
 def weighted_choice(
     weights: Sequence[float], key: int, indices: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int16]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -13,9 +13,17 @@ from pytest_inferslo.core import fields as check
 from pytest_inferslo.core import prompts as prompts_module
 from pytest_inferslo.core import tagged
 from pytest_inferslo.core.adapters import Adapters
-from pytest_inferslo.core.arrivals import Arrivals, ArrivalSchedule
+from pytest_inferslo.core.arrivals import (
+    ARRIVALS,
+    Arrivals,
+    ArrivalSchedule,
+    SideBySide,
+    Stream,
+    Trace,
+    streams,
+)
 from pytest_inferslo.core.fields import Seconds
-from pytest_inferslo.core.prompts import Prompts, PromptSource
+from pytest_inferslo.core.prompts import PROMPTS, Prompts, PromptSource
 
 #: APIs that a scenario may use, and which of them can stream.
 APIS = {
@@ -56,15 +64,19 @@ class Timeouts:
         for item in fields(self):
             _set(self, item.name, check.seconds(f"timeouts.{item.name}", getattr(self, item.name)))
 
+    def in_seconds(self) -> tuple[float, float, float, float]:
+        """connect, first_output, stall, total."""
+        return float(self.connect), float(self.first_output), float(self.stall), float(self.total)
+
 
 @dataclass(frozen=True)
 class Scenario:
     """The load of one measured run, and how it is asked.
 
-    arrivals: when requests come (`constant`, `poisson`, ..., `concurrency`).
+    arrivals: when requests come (`constant`, `poisson`, ..., `concurrency`), or streams side by side.
     prompts: what they ask (`synthetic`, `dataset`).
-    duration: the measured window, a time with a unit or seconds.
-    warmup: load of the same kind before it, which no metric sees.
+    duration: the measured window, a time with a unit or seconds; None where the arrivals say it (phases, a
+    trace). warmup: load of the same kind before it, which no metric sees.
     drain: how long answers may still take after the last arrival; what is open then is `unfinished`, a
     failure. api: `chat`, `completions`, `embeddings`, `responses`; `generate`, `generate_stream`, `infer` on
     Triton. streaming: whether answers are streamed; None (the default) where the API can.
@@ -83,9 +95,9 @@ class Scenario:
     """
 
     kind: ClassVar[str] = "scenario"
-    arrivals: Arrivals
+    arrivals: Arrivals | Sequence[Stream]
     prompts: Prompts
-    duration: Seconds
+    duration: Seconds | None = None
     warmup: Seconds = 0.0
     drain: Seconds = 30.0
     api: str = "chat"
@@ -102,121 +114,172 @@ class Scenario:
     stop_when_certain: bool = False
 
     def __post_init__(self) -> None:
-        check.instance("arrivals", self.arrivals, _ARRIVALS, "constant(), poisson(), bursts(), trace(), ...")
-        check.instance("prompts", self.prompts, _PROMPTS, "synthetic() or dataset()")
-        _set(self, "duration", check.seconds("duration", self.duration))
-        _set(self, "warmup", check.seconds("warmup", self.warmup, zero=True))
-        _set(self, "drain", check.seconds("drain", self.drain, zero=True))
-        self._check_api()
+        if isinstance(self.arrivals, Sequence):
+            _set(self, "arrivals", streams(*self.arrivals))
+        check.instance("arrivals", self.arrivals, ARRIVALS, "constant(), poisson(), bursts(), trace(), ...")
+        check.instance("prompts", self.prompts, PROMPTS, "synthetic() or dataset()")
         check.instance("timeouts", self.timeouts, Timeouts, "Timeouts(connect='5s', total='300s')")
+        check.instance("adapters", self.adapters, (Adapters, type(None)), "adapters(['a', 'b'])")
         for name in ("max_in_flight", "max_connections", "repeats"):
             check.whole(name, getattr(self, name))
         check.whole("seed", self.seed, least=0, most=2**63 - 1)
         check.flag("stop_when_certain", self.stop_when_certain)
-        check.instance("adapters", self.adapters, (Adapters, type(None)), "adapters(['a', 'b'])")
-        self._check_endpoints()
-        self._check_cache()
-        self._check_body()
+        _set(self, "endpoints", adapters_module.endpoint_weights(self.endpoints))
+        _set(self, "extra_body", _json("extra_body", self.extra_body))
+        self._settle_times()
+        self._settle_streams()
+        self._settle_cache()
 
-    def _check_api(self) -> None:
+    def _settle_times(self) -> None:
+        _set(self, "warmup", check.seconds("warmup", self.warmup, zero=True))
+        _set(self, "drain", check.seconds("drain", self.drain, zero=True))
+        duration, length = self.duration, self.shape.length
+        if duration is None:
+            if length is None:
+                raise check.refuse("duration", None, "these arrivals do not end; accepted: '60s', '5m'")
+            duration = length - self.warmup_seconds if isinstance(self.shape, Trace) else length
+        _set(self, "duration", check.seconds("duration", duration))
+        self.shape.check(self.window_seconds, self.warmup_seconds)
+
+    def _settle_streams(self) -> None:
         check.one_of("api", self.api, tuple(APIS))
         if self.streaming is None:
             _set(self, "streaming", APIS[self.api])
-        check.flag("streaming", bool(self.streaming) if self.streaming in (0, 1) else self.streaming)  # type: ignore[arg-type]
-        if self.streaming and not APIS[self.api]:
-            raise check.refuse("streaming", True, f"api={self.api!r} does not stream; accepted: False")
+        for stream in self.streams:
+            where = "" if len(self.streams) == 1 else f"stream {stream.name!r}: "
+            api = check.one_of(f"{where}api", stream.api or "", tuple(APIS))
+            streaming = check.flag(f"{where}streaming", bool(stream.streaming))
+            check.instance(f"{where}prompts", stream.prompts, PROMPTS, "synthetic() or dataset()")
+            if streaming and not APIS[api]:
+                raise check.refuse(f"{where}streaming", True, f"api={api!r} does not stream; accepted: False")
 
-    def _check_endpoints(self) -> None:
-        if self.endpoints is not None:
-            named = check.names(
-                "endpoints", check.instance("endpoints", self.endpoints, Mapping, "weights by name")
-            )
-            adapters_module.check_weights("endpoints", tuple(self.endpoints.values()), len(named))
-            _set(self, "endpoints", dict(self.endpoints))
-
-    def _check_cache(self) -> None:
+    def _settle_cache(self) -> None:
+        reuse = any(stream.prompts is not None and stream.prompts.reuse for stream in self.streams)
         if self.cache is None:
-            _set(self, "cache", "shared" if self.prompts.reuse else "unique")
+            _set(self, "cache", "shared" if reuse else "unique")
         check.one_of("cache", str(self.cache), CACHES)
-        if self.cache == "unique" and self.prompts.reuse:
+        if self.cache == "unique" and reuse:
             raise check.refuse(
-                "cache", self.cache, "these prompts repeat on purpose; accepted: 'shared', or no cache="
+                "cache", self.cache, "these prompts repeat on purpose; accepted: 'shared', or none"
             )
 
-    def _check_body(self) -> None:
-        check.instance("extra_body", self.extra_body, Mapping, "a dictionary of request fields")
-        try:
-            _set(self, "extra_body", json.loads(json.dumps(dict(self.extra_body), allow_nan=False)))
-        except (TypeError, ValueError) as error:
-            raise check.refuse("extra_body", self.extra_body, f"it must be JSON ({error})") from None
+    @property
+    def shape(self) -> Arrivals:
+        """The arrivals, streams merged."""
+        assert not isinstance(self.arrivals, Sequence)
+        return self.arrivals
 
     @property
     def open_loop(self) -> bool:
-        return self.arrivals.open_loop
+        return self.shape.open_loop
+
+    @property
+    def window_seconds(self) -> float:
+        return float(self.duration or 0.0)
+
+    @property
+    def warmup_seconds(self) -> float:
+        return float(self.warmup)
+
+    @property
+    def drain_seconds(self) -> float:
+        return float(self.drain)
 
     @property
     def window_ns(self) -> tuple[int, int]:
         """Start and end of the measured window, ns since the run's epoch."""
-        return round(self._warmup * 1e9), round((self._warmup + self._duration) * 1e9)
+        return round(self.warmup_seconds * 1e9), round((self.warmup_seconds + self.window_seconds) * 1e9)
 
     @property
-    def _warmup(self) -> float:
-        return float(self.warmup)
+    def streams(self) -> tuple[Stream, ...]:
+        """One for each `stream` number of the schedule, completed by what the scenario says."""
+        listed = (
+            self.arrivals.streams if isinstance(self.arrivals, SideBySide) else (Stream("all", self.shape),)
+        )
+        return tuple(self._complete(stream) for stream in listed)
 
-    @property
-    def _duration(self) -> float:
-        return float(self.duration)
+    def _complete(self, stream: Stream) -> Stream:
+        api = stream.api or self.api
+        inherited = self.streaming if api == self.api else APIS.get(api)
+        return replace(
+            stream,
+            prompts=stream.prompts or self.prompts,
+            adapters=stream.adapters or self.adapters,
+            endpoints=stream.endpoints or self.endpoints,
+            api=api,
+            streaming=inherited if stream.streaming is None else stream.streaming,
+        )
 
     def schedule(self) -> ArrivalSchedule:
-        """Every request of the run, warm-up included, ns since the epoch; one second for some ten million."""
-        return self.arrivals.schedule(self._warmup + self._duration, self.seed, lead=self._warmup)
+        """Every request of the run, warm-up included, ns since the epoch; ten million take about a second."""
+        total = self.warmup_seconds + self.window_seconds
+        return self.shape.schedule(total, self.seed, lead=self.warmup_seconds)
 
-    def prompt_source(self, run: str = "") -> PromptSource:
-        """The prompts by index; `run` is the run's id, which keeps two runs' unique prompts apart."""
-        return self.prompts.source(self.seed, run)
+    def prompt_sources(self, run: str = "") -> list[PromptSource]:
+        """The prompts of each stream, by index of the request; `run` is the run's id.
+
+        It keeps the unique prompts of two runs apart, so that a server that stays up has not seen the
+        second's.
+        """
+        return [
+            stream.prompts.source(self.seed, run) for stream in self.streams if stream.prompts is not None
+        ]
 
     def phases(self) -> list[Phase]:
-        """The warm-up, then the named phases of the arrivals; together they cover the schedule."""
+        """The warm-up, then the named phases of the arrivals."""
         start, end = self.window_ns
         found = [Phase("warm-up", 0, start)] if start else []
-        for name, low, high in self.arrivals.spans(self._duration):
+        for name, low, high in self.shape.spans(self.window_seconds):
             found.append(Phase(name, start + round(low * 1e9), min(start + round(high * 1e9), end)))
         return found
 
     def shortened(self, load_seconds: float) -> Scenario:
         """The same rates in `load_seconds` of measured window: every time of the shape and the warm-up shrink
-        alike.
-
-        A scenario that is already as short stays as it is.
-        """
+        alike. A scenario that is already as short stays as it is."""
         wanted = check.seconds("load_seconds", load_seconds)
-        if wanted >= self._duration:
+        if wanted >= self.window_seconds:
             return self
-        factor = wanted / self._duration
-        return replace(
-            self, arrivals=self.arrivals.scaled(factor), duration=wanted, warmup=self._warmup * factor
-        )
+        factor = wanted / self.window_seconds
+        warmup = self.warmup_seconds * factor
+        return replace(self, arrivals=self.shape.scaled(factor), duration=wanted, warmup=warmup)
 
     def to_dict(self) -> dict[str, Any]:
         """What the json module can write; `from_dict` gives back an equal scenario."""
-        plain = {item.name: getattr(self, item.name) for item in fields(self)}
-        for name in ("arrivals", "prompts", "timeouts", "adapters"):
-            plain[name] = tagged.to_json(plain[name])
-        return plain
+        return {
+            item.name: tagged.to_json(getattr(self, item.name))
+            if item.name in _TAGGED
+            else getattr(self, item.name)
+            for item in fields(self)
+        }
+
+    def describe(self) -> dict[str, Any]:
+        """`to_dict` for a record: the contents of trace and dataset files shrink to their hashes."""
+        return {name: tagged.without_contents(value) for name, value in self.to_dict().items()}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Scenario:
-        plain = dict(data)
-        for name in ("arrivals", "prompts", "timeouts", "adapters"):
-            plain[name] = tagged.from_json(plain[name], _KINDS)
-        return cls(**plain)
+        """Raises ScenarioError for a scenario of another version."""
+        known = {item.name for item in fields(cls)}
+        unknown = sorted(set(data) - known)
+        if unknown:
+            raise check.refuse("scenario", unknown, f"unknown fields; accepted: {', '.join(sorted(known))}")
+        return cls(
+            **{name: tagged.from_json(v, _KINDS) if name in _TAGGED else v for name, v in data.items()}
+        )
 
 
+_TAGGED = ("arrivals", "prompts", "timeouts", "adapters")
 _KINDS = {**arrivals_module.KINDS, **prompts_module.KINDS, Timeouts.kind: Timeouts, Adapters.kind: Adapters}
-_ARRIVALS: tuple[type, ...] = (arrivals_module.OpenLoop,)
-_PROMPTS: tuple[type, ...] = (prompts_module.Synthetic,)
+
+
+def _json(name: str, value: Mapping[str, Any]) -> dict[str, Any]:
+    check.instance(name, value, Mapping, "a dictionary of request fields")
+    try:
+        return dict(json.loads(json.dumps(dict(value), allow_nan=False)))
+    except (TypeError, ValueError) as error:
+        raise check.refuse(name, value, f"it must be JSON ({error})") from None
 
 
 def _set(instance: object, name: str, value: object) -> None:
-    """Frozen dataclasses store what they parsed under the name it was given by."""
+    """A frozen dataclass stores what it parsed under the name of what it was given."""
     object.__setattr__(instance, name, value)

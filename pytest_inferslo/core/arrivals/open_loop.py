@@ -43,6 +43,10 @@ class OpenLoop:
     def open_loop(self) -> bool:
         return True
 
+    @property
+    def length(self) -> float | None:
+        return None
+
     def schedule(self, seconds: float, seed: int, lead: float = 0.0) -> ArrivalSchedule:
         pieces = self.profile.pieces(seconds, lead)
         counts = self._counts(float(pieces.expected()[-1]), seed)
@@ -66,6 +70,9 @@ class OpenLoop:
 
     def spans(self, seconds: float) -> list[Span]:
         return self.profile.spans(seconds)
+
+    def check(self, seconds: float, lead: float) -> None:
+        self.profile.check(seconds)
 
     def scaled(self, factor: float) -> OpenLoop:
         return replace(self, profile=self.profile.scaled(factor))

@@ -16,6 +16,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from pytest_inferslo.core import fields
 from pytest_inferslo.core.arrivals.schedule import Span
 
 Floats = npt.NDArray[np.float64]
@@ -76,7 +77,17 @@ class Profile(Protocol):
 
     def spans(self, seconds: float) -> list[Span]: ...
 
+    def check(self, seconds: float) -> None: ...
+
     def scaled(self, factor: float) -> Profile: ...
+
+
+def require(field: str, needed: float, seconds: float, what: str) -> None:
+    """Refuses a shape of which `what` would fall outside the window."""
+    if needed > seconds * (1 + 1e-9):
+        raise fields.refuse(
+            field, needed, f"the window lasts {seconds:g} s, so {what}; accepted: up to {seconds:g} s"
+        )
 
 
 def spans_of(parts: Sequence[tuple[str, float]], seconds: float) -> list[Span]:
@@ -103,6 +114,9 @@ class Flat:
 
     def spans(self, seconds: float) -> list[Span]:
         return [Span("measured", 0.0, seconds)]
+
+    def check(self, seconds: float) -> None:
+        """A constant rate fits any window."""
 
     def scaled(self, factor: float) -> Flat:
         return self
@@ -138,6 +152,9 @@ class Bursts:
             parts += [("burst", self.length), ("base", 2 * calm)]
         return spans_of(parts, seconds)
 
+    def check(self, seconds: float) -> None:
+        require("every", (self.every + self.length) / 2, seconds, "no burst would end in it")
+
     def scaled(self, factor: float) -> Bursts:
         return replace(self, every=self.every * factor, length=self.length * factor)
 
@@ -156,6 +173,9 @@ class Steps:
 
     def spans(self, seconds: float) -> list[Span]:
         return spans_of([(f"step-{i + 1}", self.every) for i in range(len(self.rates))], seconds)
+
+    def check(self, seconds: float) -> None:
+        require("every", self.every * len(self.rates), seconds, f"{len(self.rates)} steps do not fit")
 
     def scaled(self, factor: float) -> Steps:
         return replace(self, every=self.every * factor)
@@ -178,6 +198,9 @@ class Ramp:
         if not self.length or self.length >= seconds:
             return [Span("ramp", 0.0, seconds)]
         return spans_of([("ramp", self.length), ("hold", math.inf)], seconds)
+
+    def check(self, seconds: float) -> None:
+        require("length", self.length, seconds, "the ramp would not end in it")
 
     def scaled(self, factor: float) -> Ramp:
         return replace(self, length=self.length * factor)
@@ -211,6 +234,9 @@ class Spike:
         spike = self.length + 2 * self.edge
         return spans_of([("base", self.at - self.edge), ("spike", spike), ("recovery", math.inf)], seconds)
 
+    def check(self, seconds: float) -> None:
+        require("at", self.at + self.length + self.edge, seconds, "the spike would not end in it")
+
     def scaled(self, factor: float) -> Spike:
         return replace(self, at=self.at * factor, length=self.length * factor, edge=self.edge * factor)
 
@@ -239,6 +265,9 @@ class Sine:
 
     def spans(self, seconds: float) -> list[Span]:
         return [Span("measured", 0.0, seconds)]
+
+    def check(self, seconds: float) -> None:
+        """A part of a day is a load too."""
 
     def scaled(self, factor: float) -> Sine:
         return replace(self, period=self.period * factor)

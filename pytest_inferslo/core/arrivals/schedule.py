@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -27,7 +27,8 @@ class ArrivalSchedule:
     `intended` int64[n], ns since the run's epoch, sorted; `index` int64[n], the position in the whole
     schedule, unique in a run and the same however many workers there are; `stream` int8[n], which of the
     scenario's streams;
-    `input_tokens`, `output_tokens` int32[n] where a trace says them per request, else None.
+    `input_tokens`, `output_tokens` int32[n] where a trace says them, ABSENT (-1) in rows of other
+    streams, None where there is no trace.
 
     `closed`: `intended` then holds the first request of each user alone; the later ones follow from the
     answers (see `ClosedLoop`), until `end` ns.
@@ -46,34 +47,17 @@ class ArrivalSchedule:
 
     def stripe(self, worker: int, workers: int) -> ArrivalSchedule:
         """The rows whose index is `worker` modulo `workers`; they keep their index."""
-        mine = np.flatnonzero(self.index % workers == worker)
-        return self._rows(mine)
+        return self.rows(np.flatnonzero(self.index % workers == worker))
 
-    def until(self, end: int) -> ArrivalSchedule:
-        """The rows intended before `end` ns."""
-        rows = self._rows(np.arange(np.searchsorted(self.intended, end)))
-        return ArrivalSchedule(
-            rows.intended,
-            rows.index,
-            rows.stream,
-            min(end, self.end),
-            rows.input_tokens,
-            rows.output_tokens,
-            self.closed,
-        )
-
-    def _rows(self, rows: npt.NDArray[np.int64]) -> ArrivalSchedule:
-        def pick(tokens: Tokens | None) -> Tokens | None:
-            return None if tokens is None else tokens[rows]
-
-        return ArrivalSchedule(
-            self.intended[rows],
-            self.index[rows],
-            self.stream[rows],
-            self.end,
-            pick(self.input_tokens),
-            pick(self.output_tokens),
-            self.closed,
+    def rows(self, places: npt.NDArray[np.int64]) -> ArrivalSchedule:
+        """The rows at `places`, in that order."""
+        return replace(
+            self,
+            intended=self.intended[places],
+            index=self.index[places],
+            stream=self.stream[places],
+            input_tokens=None if self.input_tokens is None else self.input_tokens[places],
+            output_tokens=None if self.output_tokens is None else self.output_tokens[places],
         )
 
 
@@ -101,16 +85,25 @@ class Arrivals(Protocol):
         """Whether requests come when they are due, whatever the server does."""
         ...
 
-    def schedule(self, seconds: float, seed: int, lead: float = 0.0) -> ArrivalSchedule:
-        """Arrivals in [0, seconds). The first `lead` seconds are the warm-up: there the load is what it is at
-        the
+    @property
+    def length(self) -> float | None:
+        """How long they last, where they know it themselves."""
+        ...
 
-        start of the measured window, and the shape's own time zero falls at its end.
+    def schedule(self, seconds: float, seed: int, lead: float = 0.0) -> ArrivalSchedule:
+        """Arrivals in [0, seconds), of which the first `lead` seconds are the warm-up.
+
+        In the warm-up the rate is what it is at the start of the measured window; the shape's own time zero
+        falls at its end.
         """
         ...
 
     def spans(self, seconds: float) -> list[Span]:
-        """The named phases of `seconds` of measured window; together they cover it."""
+        """The named phases of `seconds` of measured window."""
+        ...
+
+    def check(self, seconds: float, lead: float) -> None:
+        """Raises ScenarioError when the shape does not fit a window of `seconds` after `lead` of warm-up."""
         ...
 
     def scaled(self, factor: float) -> Arrivals:

@@ -6,10 +6,12 @@ from pytest_inferslo.core.prompts.source import Prompt, Prompts, PromptSource
 from pytest_inferslo.core.prompts.synthetic import Synthetic, synthetic
 from pytest_inferslo.core.prompts.text import TokenCounts
 
+#: What a scenario takes as its prompts.
+PROMPTS: tuple[type, ...] = (Synthetic,)
 #: Every class of a saved scenario's prompts, by its `kind`.
-KINDS: dict[str, type] = {cls.kind: cls for cls in (Synthetic, TokenCounts, *LENGTHS)}
+KINDS: dict[str, type] = {cls.kind: cls for cls in (*PROMPTS, TokenCounts, *LENGTHS)}  # type: ignore[attr-defined]
 
 __all__ = [
-    "KINDS", "Lengths", "Prompt", "PromptSource", "Prompts", "Synthetic", "TokenCounts", "lognormal",
-    "normal", "synthetic", "uniform", "zipf",
+    "KINDS", "PROMPTS", "Lengths", "Prompt", "PromptSource", "Prompts", "Synthetic", "TokenCounts",
+    "lognormal", "normal", "synthetic", "uniform", "zipf",
 ]  # fmt: skip
