@@ -147,7 +147,8 @@ class Histogram:
         bucket = int(np.searchsorted(np.cumsum(self.counts), rank - self.negatives))
         low, high = LAYOUT.bounds(bucket)
         at_least = max(float(low), self.minimum)
-        return at_least, max(at_least, min(float(high), self.maximum))
+        at_most = self.maximum if rank == self.count else min(float(high), self.maximum)
+        return at_least, max(at_least, at_most)
 
     def percentile_bounds(self, p: float) -> tuple[float, float]:
         """Between which values the percentile lies; `p` is a fraction: 0.99 is p99."""
