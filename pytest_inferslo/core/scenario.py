@@ -215,15 +215,15 @@ class Scenario:
         total = self.warmup_seconds + self.window_seconds
         return self.shape.schedule(total, self.seed, lead=self.warmup_seconds)
 
-    def prompt_sources(self, run: str = "") -> list[PromptSource]:
-        """The prompts of each stream, by index of the request; `run` is the run's id.
+    def prompt_source(self, run: str = "", stream: int = 0) -> PromptSource:
+        """The prompts of stream number `stream`, by the request's index in the whole schedule.
 
-        It keeps the unique prompts of two runs apart, so that a server that stays up has not seen the
-        second's.
+        `run` is the run's id. It keeps the unique prompts of two runs apart, so that a server that stays up has not
+        seen the second's.
         """
-        return [
-            stream.prompts.source(self.seed, run) for stream in self.streams if stream.prompts is not None
-        ]
+        prompts = self.streams[stream].prompts
+        assert prompts is not None
+        return prompts.source(self.seed, run)
 
     def phases(self) -> list[Phase]:
         """The warm-up, then the named phases of the arrivals."""
