@@ -107,7 +107,7 @@ class Fold:
 
     def _fold_held(self) -> None:
         held, self._held, self._held_rows = self._held, [], 0
-        samples = Columns([batch.samples for batch in held])
+        samples = Columns([batch.samples for batch in held], self._frame.unstreamed)
         if len(samples):
             self._fold_samples(samples)
         gaps = [batch.gaps for batch in held if len(batch.gaps)]

@@ -13,6 +13,7 @@ import numpy as np
 from pytest_inferslo.core.distribution import SECOND, Scope
 from pytest_inferslo.core.histogram import Ints
 from pytest_inferslo.core.samples import ABSENT
+from pytest_inferslo.core.scenario import APIS
 from pytest_inferslo.core.values import Choice
 
 BASE_MODEL = "base"
@@ -62,8 +63,8 @@ class Frame:
     phases: tuple[tuple[str, int, int], ...] = ()
     endpoints: tuple[str, ...] = ()
     adapters: tuple[str, ...] = ()
-    streams: tuple[str, ...] = ()
-    streaming: bool = True
+    streams: tuple[str, ...] = ("all",)
+    streamed: tuple[bool, ...] = (True,)  # per stream, whether its answers are
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> Frame:
@@ -71,15 +72,20 @@ class Frame:
         scenario.
         """
         window = record["window"]
-        definition = (record.get("scenario") or {}).get("definition") or {}
+        streams = _streams((record.get("scenario") or {}).get("definition") or {})
         return cls(
             window=(int(window["start"]), int(window["end"])),
             phases=tuple((p["name"], int(p["start"]), int(p["end"])) for p in record.get("phases") or ()),
             endpoints=tuple(e["name"] for e in (record.get("backend") or {}).get("endpoints") or ()),
             adapters=tuple(record.get("adapters") or ()),
-            streams=tuple(record.get("streams") or ()),
-            streaming=bool(definition.get("streaming", True)),
+            streams=tuple(name for name, _ in streams),
+            streamed=tuple(streamed for _, streamed in streams),
         )
+
+    @property
+    def unstreamed(self) -> tuple[int, ...]:
+        """Numbers of the streams whose answers come in one piece."""
+        return tuple(number for number, streamed in enumerate(self.streamed) if not streamed)
 
     def span(self, phase: str | None) -> Span:
         if phase is None:
@@ -110,3 +116,20 @@ class Frame:
         if scope.stream is not None:
             fixed["stream"] = self.streams.index(scope.stream)
         return fixed
+
+
+def _streams(definition: dict[str, Any]) -> list[tuple[str, bool]]:
+    """Name and streaming of each stream of a definition; what a stream leaves open is the scenario's."""
+    api, streaming = definition.get("api", "chat"), definition.get("streaming")
+    if streaming is None:
+        streaming = APIS.get(api, True)
+    arrivals = definition.get("arrivals") or {}
+    if arrivals.get("kind") != "streams":
+        return [("all", bool(streaming))]
+    found = []
+    for stream in arrivals["streams"]:
+        own = stream.get("api") or api
+        inherited = streaming if own == api else APIS.get(own, True)
+        said = stream.get("streaming")
+        found.append((stream["name"], bool(inherited if said is None else said)))
+    return found

@@ -165,7 +165,7 @@ class Summary:
         known = METRICS[metric]
         if known.source is Source.READING:
             return None if self.reading(metric, "mean", scope) is not None else "no reading came"
-        if known.streaming and not self.frame.streaming:
+        if known.streaming and not any(self.frame.streamed):
             return "the scenario does not stream its answers"
         if known.tokens and scope in self._tallies:
             return self._untold(metric, scope)

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pytest_inferslo.core.histogram import LAYOUT, Ints
+from pytest_inferslo.core.metrics import METRICS
 from pytest_inferslo.core.samples import Rows
 
 Mask = npt.NDArray[np.bool_]
@@ -56,8 +57,10 @@ def chosen(array: npt.NDArray[Any], choice: Choice) -> npt.NDArray[Any]:
 class Columns:
     """Contiguous columns of some rows, each made when it is first asked for, and the metrics over them."""
 
-    def __init__(self, parts: Sequence[Rows]) -> None:
+    def __init__(self, parts: Sequence[Rows], unstreamed: tuple[int, ...] = ()) -> None:
+        """`unstreamed` are the numbers of the streams whose answers come in one piece."""
         self._parts = parts
+        self._unstreamed = unstreamed
         self._size = sum(map(len, parts))
         self._parent: Columns | None = None
         self._choice: Choice = None
@@ -69,7 +72,7 @@ class Columns:
         size = int(np.count_nonzero(mask))
         if size == len(self):
             return self
-        subset = Columns(())
+        subset = Columns((), self._unstreamed)
         subset._parent, subset._choice, subset._size = self, mask, size
         return subset
 
@@ -93,8 +96,17 @@ class Columns:
     def metric(self, name: str) -> Values:
         values = self._values.get(name)
         if values is None:
-            values = self._values[name] = _FORMULAS[name](self)
+            values = _FORMULAS[name](self)
+            if METRICS[name].streaming and self._unstreamed:
+                values = self._only_streamed(values)
+            self._values[name] = values
         return values
+
+    def _only_streamed(self, values: Values) -> Values:
+        streamed = ~np.isin(self["stream"], self._unstreamed)
+        known = streamed if values.known is None else values.known & streamed
+        absent = ~streamed if values.absent is None else values.absent | ~streamed
+        return Values(values.values, _unless_all(known), absent)
 
 
 def _between(end: str, start: str) -> Callable[[Columns], Values]:
@@ -150,7 +162,3 @@ _FORMULAS: dict[str, Callable[[Columns], Values]] = {
     "output_tokens": _counted("output_tokens"),
     "prompt_tokens": _counted("prompt_tokens"),
 }
-
-#: Metrics whose value needs the token counts of the server.
-USAGE = {"tpot": "output_tokens", "normalized": "output_tokens", "output_tokens": "output_tokens",
-         "prompt_tokens": "prompt_tokens"}  # fmt: skip
