@@ -36,10 +36,10 @@ def complete(probe: Probe, model: str, timeout_s: float) -> Proof:
             return Proof(path, answer)
         if answer.status in (401, 403):
             return Proof("", answer, hopeless=True)
-        if answer.status not in _OTHER_WAY:
+        if answer.status != 200 and answer.status not in _OTHER_WAY:
             return Proof("", answer)
         refusals.append(answer)
-    return Proof("", refusals[0], hopeless=True)
+    return Proof("", refusals[0], hopeless=all(answer.status != 200 for answer in refusals))
 
 
 def _has(key: str) -> Callable[[Answer], bool]:

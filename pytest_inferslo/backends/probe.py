@@ -52,7 +52,8 @@ class Probe:
         return self._ask("GET", url, None, timeout_s)
 
     def _ask(self, method: str, url: str, body: Any, timeout_s: float) -> Answer:
-        headers = dict(self.endpoint.headers)
+        # Not kept alive: Triton and uvicorn put off their end for as long as an idle connection is open.
+        headers = {"Connection": "close", **self.endpoint.headers}
         if self.endpoint.api_key_env and (key := self._keys.get(self.endpoint.api_key_env)):
             headers["Authorization"] = f"Bearer {key}"
         try:

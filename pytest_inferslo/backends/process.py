@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import subprocess
 import sys
@@ -20,6 +21,9 @@ from pytest_inferslo.errors import BackendConfigError, BackendStartError
 
 #: Stands in the environment of the server and, unless they clear it, of all its descendants.
 MARKER = "INFERSLO_SERVER_ID"
+
+_TAIL_BYTES, _LINE_CHARACTERS, _ERROR_LINES = 65_536, 400, 5
+_SPEAKS_OF_ERROR = re.compile(r"error|exception|fatal|out of memory", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -166,20 +170,19 @@ class ServerProcess:
         return {"killed": [*killed.items()], "survivors": survivors}
 
     def log_tail(self, lines: int = 20) -> str:
-        """The last lines that this server wrote, or a sentence when it wrote none."""
+        """The last lines that this server wrote, after earlier ones that speak of errors; a sentence for an empty log."""
         try:
             with self.log_path.open("rb") as log:
                 size = log.seek(0, os.SEEK_END)
-                log.seek(max(self._log_start, size - 32_768))
-                text = log.read().decode(errors="replace")
+                log.seek(max(self._log_start, size - _TAIL_BYTES))
+                written = log.read().decode(errors="replace").splitlines()
         except OSError as error:
             return f"(its log cannot be read: {error})"
-        tail = "\n".join(line[:500] for line in text.splitlines()[-lines:])
-        return (
-            f"last lines of {self.log_path}:\n{tail}"
-            if tail.strip()
-            else f"it wrote nothing to {self.log_path}"
-        )
+        if not written:
+            return f"it wrote nothing to {self.log_path}"
+        errors = [line for line in written[:-lines] if _SPEAKS_OF_ERROR.search(line)][-_ERROR_LINES:]
+        quoted = [*errors, *(["[...]"] if errors else []), *written[-lines:]]
+        return f"last lines of {self.log_path}:\n" + "\n".join(line[:_LINE_CHARACTERS] for line in quoted)
 
     def _tell(self, order: dict[str, Any]) -> None:
         assert self._supervisor.stdin is not None

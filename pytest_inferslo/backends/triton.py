@@ -15,6 +15,11 @@ from pytest_inferslo.core.endpoint import Endpoint
 from pytest_inferslo.errors import BackendConfigError
 
 
+#: How long Triton lets requests finish and models unload (a Python model: over a second per instance); 30 s is its
+#: own default, spent whole when a client keeps an idle connection open.
+_EXIT_TIMEOUT_S = 9
+
+
 @dataclass(frozen=True)
 class _Program:
     """How `tritonserver` is run; the copy inside the package pytriton brings its backends and libraries with it."""
@@ -52,6 +57,8 @@ class Triton:
             "--http-address=127.0.0.1", f"--http-port={port}", "--metrics-address=127.0.0.1",
             f"--metrics-port={metrics_port}", "--grpc-address=127.0.0.1", f"--grpc-port={ports.free_port()}",
         ]  # fmt: skip
+        if not has_flag(options.args, "--exit-timeout-secs"):
+            flags.append(f"--exit-timeout-secs={_EXIT_TIMEOUT_S}")
         if flag_value(options.args, "--model-control-mode") == "explicit" and not has_flag(
             options.args, "--load-model"
         ):
@@ -65,7 +72,7 @@ class Triton:
             models_path=None,
             version_path="/v2",
             metrics_url=f"http://127.0.0.1:{metrics_port}/metrics",
-            stop_grace_s=8.0,
+            stop_grace_s=_EXIT_TIMEOUT_S + 3.0,
         )
 
 
@@ -96,15 +103,22 @@ def _repository_and_model(options: BackendOptions) -> tuple[str, str]:
 
 def _find(python: str | None) -> _Program:
     """pytriton's copy in the environment of `python`, else the one on PATH, else where NVIDIA's images have it."""
-    packages = Path(python or sys.executable).parent.parent / "lib"
-    for bundle in sorted(packages.glob("python3*/site-packages/pytriton/tritonserver")):
+    interpreter = Path(python or sys.executable)
+    for bundle in sorted(interpreter.parent.parent.glob("lib/python3*/site-packages/pytriton/tritonserver")):
         libraries = bundle.parent.parent / "nvidia_pytriton.libs"
-        path = ":".join(filter(None, [str(libraries), os.environ.get("LD_LIBRARY_PATH")]))
-        backends = f"--backend-directory={bundle / 'backends'}"
-        return _Program(str(bundle / "bin" / "tritonserver"), (backends,), {"LD_LIBRARY_PATH": path})
+        # The Python that runs models is embedded: it finds its packages by the first python3 on PATH.
+        env = {
+            "LD_LIBRARY_PATH": _prepended(libraries, "LD_LIBRARY_PATH"),
+            "PATH": _prepended(interpreter.parent, "PATH"),
+        }
+        return _Program(str(bundle / "bin" / "tritonserver"), (f"--backend-directory={bundle / 'backends'}",), env)
     for candidate in (shutil.which("tritonserver"), "/opt/tritonserver/bin/tritonserver"):
         if candidate and Path(candidate).is_file():
             return _Program(candidate)
     raise BackendConfigError(
-        "tritonserver was found neither in the environment of --backend-python (pip install nvidia-pytriton) nor on PATH"
+        "tritonserver is neither in the environment of --backend-python (pip install nvidia-pytriton) nor on PATH"
     )
+
+
+def _prepended(folder: Path, variable: str) -> str:
+    return ":".join(filter(None, [str(folder), os.environ.get(variable)]))
