@@ -1,7 +1,7 @@
 """Telemetry on disk: `telemetry.arrow`, an Arrow IPC stream of readings.
 
 Columns: time (int64, ns since the run's epoch, negative while idle), phase, metric, source (strings), value
-(float64, base unit of the metric). It grows batch by batch, and like the samples it is readable after a crash.
+(float64, base unit of the metric). It grows batch by batch and, like the samples, is readable after a crash.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class RunDirectory:
     ) -> RunDirectory:
         """Make `base/runs/<run id>/` and point `base/latest` at it.
 
-        The id sorts by time: UTC instant, scenario, a few random letters (runs of one instant do not collide).
+        The id sorts by time: UTC instant, scenario, a few random letters (two of one instant differ).
         Raises RecordError when the directory cannot be made.
         """
         instant = (now or datetime.now(UTC)).astimezone(UTC)
