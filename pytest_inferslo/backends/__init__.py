@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Backend": "protocol", "BackendOptions": "protocol", "Launch": "protocol", "LoraPaths": "protocol",
-    "StartProgress": "protocol", "Fleet": "fleet", "Group": "group", "RunningGroup": "group", "RunningServer": "server",
-    "exclusive": "lock", "resolve": "registry", "start": "starting",
+    "StartProgress": "protocol", "Fleet": "fleet", "Group": "group", "RunningGroup": "group",
+    "RunningServer": "server", "exclusive": "lock", "resolve": "registry", "start": "starting",
 }  # fmt: skip
 
 __all__ = [

@@ -1,4 +1,7 @@
-"""One real completion: the only proof that a server serves. Health pages answer long before, and long after, it does."""
+"""One real completion: the only proof that a server serves.
+
+Health pages answer long before, and long after, it does.
+"""
 
 from __future__ import annotations
 

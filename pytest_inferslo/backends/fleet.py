@@ -1,4 +1,7 @@
-"""The servers of one pytest session: at most one runs at a time, and it is kept while the same one is asked for."""
+"""The servers of one pytest session.
+
+At most one runs at a time, and it is kept while the same one is asked for.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,8 @@ from pytest_inferslo.errors import BackendDiedError
 class Fleet:
     """A context manager; leaving it stops what runs.
 
-    Two servers at a time would share the machine that is being measured, so another backend or other options stop
-    the one that runs before the next one starts.
+    Two servers at a time would share the machine that is being measured, so another backend or other options
+    stop the one that runs before the next one starts.
     """
 
     def __init__(self) -> None:

@@ -13,7 +13,8 @@
         weight: 10
         api_key_env: CANARY_KEY
 
-`{replica}` counts from 0 in `args` and `env`. Weights are shares of the requests; replicas divide theirs evenly.
+`{replica}` counts from 0 in `args` and `env`. Weights are shares of the requests; replicas divide theirs
+evenly.
 """
 
 from __future__ import annotations
@@ -120,7 +121,8 @@ class RunningGroup:
 
     def reset_between_scenarios(self) -> bool:
         """True when every member emptied its prefix cache."""
-        return all([server.reset_between_scenarios() for server in self.servers])
+        outcomes = [server.reset_between_scenarios() for server in self.servers]  # each, also after a False
+        return all(outcomes)
 
     def stop(self) -> None:
         stop_all(self.servers)

@@ -25,8 +25,9 @@ _TEXT, _NUMBER, _COUNT, _LIST, _MAP, _FLAG = (
 )
 _KEYS = {
     "backend": _TEXT, "url": _TEXT, "name": _TEXT, "weight": _NUMBER, "replicas": _COUNT, "model": _TEXT,
-    "args": _LIST, "env": _MAP, "python": _TEXT, "command": _LIST, "cwd": _TEXT, "lora": _MAP, "lora_runtime": _FLAG,
-    "server_pid": _COUNT, "api_key_env": _TEXT, "headers": _MAP, "ca_file": _TEXT, "verify_tls": _FLAG,
+    "args": _LIST, "env": _MAP, "python": _TEXT, "command": _LIST, "cwd": _TEXT, "lora": _MAP,
+    "lora_runtime": _FLAG, "server_pid": _COUNT, "api_key_env": _TEXT, "headers": _MAP,
+    "ca_file": _TEXT, "verify_tls": _FLAG,
 }  # fmt: skip
 _TYPES: dict[str, tuple[type, ...]] = {
     _TEXT: (str,), _NUMBER: (int, float), _COUNT: (int,), _LIST: (list,), _MAP: (dict,), _FLAG: (bool,),
@@ -34,7 +35,10 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 
 def read_group(path: Path, options: BackendOptions, resolve: Resolve) -> Group:
-    """Members inherit `options` where they say nothing themselves. Raises BackendConfigError with file and line."""
+    """Members inherit `options` where they say nothing themselves.
+
+    Raises BackendConfigError with file and line.
+    """
     entries = _load(path)
     members: list[Member] = []
     for line, entry in entries:
@@ -63,7 +67,8 @@ def _load(path: Path) -> list[tuple[int, dict[str, Any]]]:
         raise BackendConfigError(f"{path}: expected a list under the key `backends`, one entry per server")
     if unknown := [key for key in document if key != "backends"]:
         raise BackendConfigError(f"{path}: unknown key {unknown[0]!r} beside `backends`")
-    return [(entries.lc.data[index][0] + 1, entry) for index, entry in enumerate(entries)]
+    marks: Any = entries  # ruamel's lists know where they stand
+    return [(marks.lc.data[index][0] + 1, entry) for index, entry in enumerate(entries)]
 
 
 def _check(path: Path, line: int, entry: Any) -> None:
@@ -122,7 +127,7 @@ def _options(entry: Mapping[str, Any], options: BackendOptions, is_url: bool, re
     if "cwd" in given:
         given["cwd"] = Path(given["cwd"])
     given["env"] = {**options.env, **given.get("env", {})}
-    inherited = replace(
-        options, server_pid=None, **({"args": (), "lora": {}, "lora_runtime": False} if is_url else {})
-    )
+    inherited = replace(options, server_pid=None)
+    if is_url:
+        inherited = replace(inherited, args=(), lora={}, lora_runtime=False)
     return replace(inherited, **given)

@@ -60,7 +60,10 @@ def _bound_sockets(proc_root: str) -> dict[str, str]:
 
 
 class GpuMemory:
-    """Whether GPU memory came back after a server ended. Without NVML or a GPU it knows nothing and says nothing."""
+    """Whether GPU memory came back after a server ended.
+
+    Without NVML or a GPU it knows nothing and says nothing.
+    """
 
     def __init__(self, nvml: Any = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._nvml = nvml if nvml is not None else _load_nvml()

@@ -12,7 +12,10 @@ from pytest_inferslo.errors import BackendConfigError
 
 
 class LlamaCpp:
-    """`--backend=llamacpp`. `--model` is a GGUF file; `--metrics` is added, since its page is absent without it."""
+    """`--backend=llamacpp`.
+
+    `--model` is a GGUF file; `--metrics` is added, since its page is absent without it.
+    """
 
     name = "llamacpp"
 

@@ -25,8 +25,8 @@ def exclusive(
 ) -> Iterator[None]:
     """Holds the host's lock; it falls with the process, so a crash leaves none behind.
 
-    Waits up to `wait_s` seconds for another holder, telling `on_wait` once who that is. Raises BackendConfigError
-    that names the holder when it keeps the lock longer.
+    Waits up to `wait_s` seconds for another holder, telling `on_wait` once who that is. Raises
+    BackendConfigError that names the holder when it keeps the lock longer.
     """
     path = path or default_lock_path()
     # Not truncated on opening: until the lock is ours the text in it belongs to its holder.
@@ -37,8 +37,8 @@ def exclusive(
             holder = file.read().strip() or "an unknown process"
             if time.monotonic() >= deadline:
                 raise BackendConfigError(
-                    f"another load test runs on this host: {holder} holds {path}. Two at once would measure each "
-                    "other: wait for it to end, and run load tests without `pytest -n` or in one xdist group"
+                    f"another load test runs on this host: {holder} holds {path}. Two at once would measure "
+                    "each other: wait for it to end, and run load tests without `pytest -n`, or in one group"
                 )
             if on_wait is not None and not told:
                 on_wait(f"waiting for {holder}")

@@ -13,7 +13,10 @@ from pytest_inferslo.errors import BackendConfigError
 
 
 class OpenAI:
-    """`--backend=https://host/prefix`: any OpenAI-compatible server. A trailing `/v1` is the API's, not the prefix's."""
+    """`--backend=https://host/prefix`: any OpenAI-compatible server.
+
+    A trailing `/v1` is the API's, not the prefix's.
+    """
 
     def __init__(self, url: str) -> None:
         self.url = base_url(url)
@@ -52,7 +55,10 @@ class OpenAI:
 
 
 def base_url(url: str) -> str:
-    """The URL below which `/v1/...` is found. Raises BackendConfigError for one that cannot be used as it is."""
+    """The URL below which `/v1/...` is found.
+
+    Raises BackendConfigError for one that cannot be used as it is.
+    """
     parts = urlsplit(url)
     try:
         port_is_wrong = parts.port == 0
@@ -62,8 +68,8 @@ def base_url(url: str) -> str:
         raise BackendConfigError(f"--backend={url}: expected http://HOST:PORT or https://HOST/PREFIX")
     if parts.username or parts.password or parts.query or parts.fragment:
         raise BackendConfigError(
-            f"--backend: {parts.scheme}://{parts.hostname}: leave user, query and fragment out of the URL; a key goes "
-            "into an environment variable named by --api-key-env"
+            f"--backend: {parts.scheme}://{parts.hostname}: leave user, query and fragment out of the URL; a "
+            "key goes into an environment variable named by --api-key-env"
         )
     path = parts.path.rstrip("/")
     return urlunsplit((parts.scheme, parts.netloc, path.removesuffix("/v1"), "", ""))

@@ -19,7 +19,10 @@ _REACHED_FROM_LOOPBACK = {
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody listens on now. Somebody else can still take it first: see `strangers`."""
+    """A TCP port of 127.0.0.1 that nobody listens on now.
+
+    Somebody else can still take it first: see `strangers`.
+    """
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -52,7 +55,10 @@ def held_sockets(pid: int, proc_root: str = "/proc") -> set[str]:
 
 
 def strangers(port: int, family: Iterable[int], proc_root: str = "/proc") -> set[str]:
-    """Inodes listening on `port` that no process of `family` holds: somebody else's server would answer there."""
+    """Inodes listening on `port` that no process of `family` holds.
+
+    Somebody else's server would answer there.
+    """
     left = listening_sockets(port, proc_root)
     for pid in family:
         if not left:

@@ -1,4 +1,7 @@
-"""Single HTTP questions to a server: never through a proxy of the environment, never with `.netrc` credentials."""
+"""Single HTTP questions to a server.
+
+Never through a proxy of the environment, never with `.netrc` credentials.
+"""
 
 from __future__ import annotations
 

@@ -28,7 +28,10 @@ _SPEAKS_OF_ERROR = re.compile(r"error|exception|fatal|out of memory", re.IGNOREC
 
 @dataclass(frozen=True)
 class StopReport:
-    """How a server ended: `killed` had to be killed, `survivors` could not even be; `(pid, command line)` pairs."""
+    """How a server ended: `killed` had to be killed, `survivors` could not even be.
+
+    `(pid, command line)` pairs.
+    """
 
     seconds: float
     killed: tuple[tuple[int, str], ...] = ()
@@ -108,7 +111,10 @@ class ServerProcess:
         return family
 
     def _orphans(self) -> list[Process]:
-        """What lives of the family after its supervisor was killed: by memory and by the mark in the environment."""
+        """What lives of the family after its supervisor was killed.
+
+        By memory and by the mark in the environment.
+        """
         return [
             process
             for process in supervisor.process_table().values()
@@ -170,7 +176,10 @@ class ServerProcess:
         return {"killed": [*killed.items()], "survivors": survivors}
 
     def log_tail(self, lines: int = 20) -> str:
-        """The last lines that this server wrote, after earlier ones that speak of errors; a sentence for an empty log."""
+        """The last lines that this server wrote, after earlier ones that speak of errors.
+
+        A sentence for an empty log.
+        """
         try:
             with self.log_path.open("rb") as log:
                 size = log.seek(0, os.SEEK_END)
@@ -200,7 +209,10 @@ class ServerProcess:
         return event
 
     def _read_event(self, timeout_s: float) -> dict[str, Any] | None:
-        """One line from the supervisor, or None when none came in time; keeps the exit status as it passes by."""
+        """One line from the supervisor, or None when none came in time.
+
+        Keeps the exit status as it passes by.
+        """
         assert self._supervisor.stdout is not None
         if b"\n" not in self._events and not self._supervisor.stdout.closed:
             poller = select.poll()

@@ -44,8 +44,8 @@ class BackendOptions:
     def identity(self) -> tuple[Any, ...]:
         """Equal for options that want the same server: all but where its log goes and how long to wait."""
         return (
-            self.model, tuple(self.args), tuple(sorted(self.env.items())), self.python, tuple(self.command), self.cwd,
-            tuple(sorted(self.lora.items())), self.lora_runtime, self.server_pid, self.api_key_env,
+            self.model, tuple(self.args), tuple(sorted(self.env.items())), self.python, tuple(self.command),
+            self.cwd, tuple(sorted(self.lora.items())), self.lora_runtime, self.server_pid, self.api_key_env,
             tuple(sorted(self.headers.items())), self.ca_file, self.verify_tls,
         )  # fmt: skip
 

@@ -1,4 +1,7 @@
-"""Ready means: our process listens, its health page says yes, it lists the model, and it completes one request."""
+"""What ready means.
+
+Our process listens, its health page says yes, it lists the model, and it completes one request.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,10 @@ class Ready:
 
 
 class Readiness:
-    """Waits for one endpoint of one launch. Every wait sees the end of the process within a fraction of a second."""
+    """Waits for one endpoint of one launch.
+
+    Every wait sees the end of the process within a fraction of a second.
+    """
 
     def __init__(
         self, launch: Launch, process: ServerProcess | None, timeout_s: float, on_progress: OnProgress | None
@@ -118,7 +124,7 @@ class Readiness:
             time.sleep(0.5)
 
     def _until(self, step: str, probe: Probe, attempt: Callable[[], Any]) -> Any:
-        """Repeats `attempt` until it returns something else than a failed Answer; that is what this returns."""
+        """Repeats `attempt` until what it returns is no failed Answer any more; returns that."""
         seen: Any = "nothing yet"
         while True:
             outcome = self._watched(step, seen, attempt)
@@ -134,7 +140,7 @@ class Readiness:
             time.sleep(_POLL_S)
 
     def _watched(self, step: str, seen: Any, attempt: Callable[[], Any]) -> Any:
-        """One attempt in a thread of its own, so that a hanging server cannot hide that it ended or ran out of time."""
+        """One attempt in its own thread: a server that hangs cannot hide that it ended or ran out of time."""
         outcome: list[Any] = []
         done = threading.Event()
 
@@ -185,7 +191,10 @@ class Readiness:
 
 
 def model_names(listing: Any) -> tuple[str, ...]:
-    """Base models of an OpenAI listing, in its order; LoRA adapters (they name a `parent`) come after them."""
+    """Base models of an OpenAI listing, in its order.
+
+    LoRA adapters (they name a `parent`) come after them.
+    """
     if not isinstance(listing, dict) or not isinstance(listing.get("data"), list):
         return ()
     cards = [card for card in listing["data"] if isinstance(card, dict) and isinstance(card.get("id"), str)]

@@ -33,8 +33,8 @@ def resolve(
 ) -> Backend | Group:
     """The backend that `spec` names: a shipped or registered one, a URL, or the path of a group file.
 
-    `registered` comes from the hook `pytest_inferslo_backends`. Raises BackendConfigError for an unknown name (with
-    the nearest known ones), a name registered over a shipped one, or a faulty group file.
+    `registered` comes from the hook `pytest_inferslo_backends`. Raises BackendConfigError for an unknown name
+    (with the nearest known ones), a name registered over a shipped one, or a faulty group file.
     """
     registered = dict(registered or {})
     if taken := sorted(set(registered) & set(_SHIPPED)):
@@ -53,6 +53,6 @@ def resolve(
     near = difflib.get_close_matches(spec, known, n=2)
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     raise BackendConfigError(
-        f"--backend={spec}: no such backend. {hint}Known are {', '.join(known)}, a URL (http://HOST:PORT) and the path "
-        "of a .yaml file that names several"
+        f"--backend={spec}: no such backend. {hint}Known are {', '.join(known)}, a URL (http://HOST:PORT) and "
+        "the path of a .yaml file that names several"
     )

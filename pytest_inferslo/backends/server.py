@@ -80,7 +80,10 @@ class RunningServer:
         }
 
     def check(self) -> None:
-        """Raises BackendDiedError when the server, or a process that it needs, is gone. Cheap: call it often."""
+        """Raises BackendDiedError when the server, or a process that it needs, is gone.
+
+        Cheap: call it often.
+        """
         if self._process is None:
             if self.pid is not None and not is_same(self._attached, read_process(self.pid)):
                 raise BackendDiedError(f"{self.name}: process {self.pid} (--server-pid) is gone")
@@ -117,7 +120,10 @@ class RunningServer:
         return self._probe.post(self._launch.reset_cache_path, {}, 30.0).status == 200
 
     def load_adapter(self, name: str, path: str) -> float:
-        """Loads a LoRA adapter at run time; returns the seconds it took. Raises BackendError when it is refused."""
+        """Loads a LoRA adapter at run time; returns the seconds it took.
+
+        Raises BackendError when it is refused.
+        """
         body = {"lora_name": name, "lora_path": path}
         seconds = self._adapter_request("load", self._lora_path("load"), body, name)
         self.adapters.append(name)

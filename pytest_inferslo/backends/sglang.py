@@ -1,4 +1,7 @@
-"""SGLang: `python -m sglang.launch_server`, written against its documentation; not yet run against the real engine."""
+"""SGLang: `python -m sglang.launch_server`, written against its documentation.
+
+Not yet run against the real engine.
+"""
 
 from __future__ import annotations
 

@@ -23,9 +23,9 @@ def start(
 ) -> RunningServer | RunningGroup:
     """Starts (or attaches to) what `backend` names, and returns once every endpoint has completed a request.
 
-    Raises BackendConfigError for options that cannot be served, BackendStartError when the server exits, is not
-    ready within `options.start_timeout_s`, or another process answers at its port. Whatever was started is gone
-    before any exception leaves, KeyboardInterrupt included.
+    Raises BackendConfigError for options that cannot be served, BackendStartError when the server exits, is
+    not ready within `options.start_timeout_s`, or another process answers at its port. Whatever was started
+    is gone before any exception leaves, KeyboardInterrupt included.
     """
     if isinstance(backend, Group):
         return start_group(backend, options, on_progress, start_one)

@@ -1,8 +1,9 @@
-"""The process between pytest and a server: whatever the server starts stays its descendant, and dies with pytest.
+"""The process between pytest and a server: all that the server starts stays below it, and dies with pytest.
 
-Run by its path in a Python of its own (`python -I supervisor.py`), so it imports the standard library alone. It is
-the *subreaper* of everything below it: a child that calls `setsid`, double-forks or loses its parent is handed to
-the supervisor by the kernel, never to init, so that the server's family is exactly the supervisor's descendants.
+Run by its path in a Python of its own (`python -I supervisor.py`), so it imports the standard library alone.
+It is the *subreaper* of everything below it: a child that calls `setsid`, double-forks or loses its parent is
+handed to the supervisor by the kernel, never to init, so that the server's family is exactly the supervisor's
+descendants.
 
 It obeys JSON lines on stdin and answers with JSON lines on stdout:
 
@@ -10,7 +11,7 @@ It obeys JSON lines on stdin and answers with JSON lines on stdout:
     <- {"event": "started", "pid": N}  or  {"event": "refused", "reason": TEXT}
     <- {"event": "exited", "status": N}                  the server itself ended; N < 0 is the signal's number
     -> {"stop": GRACE_SECONDS}
-    <- {"event": "gone", "killed": [[pid, name]...], "survivors": [[pid, name]...]}      and the supervisor ends
+    <- {"event": "gone", "killed": [[pid, name]...], "survivors": [...]}           and the supervisor ends
 
 End of file on stdin, the end of the pytest process, or SIGTERM mean "stop everything at once and end".
 The server writes straight into its log file: there is no pump between them that could block either.
@@ -100,10 +101,10 @@ def name_of(pid: int, proc_root: str = "/proc") -> str:
 
 
 def kill_family(root: int, grace_s: float, leader: int | None, reap: Any) -> dict[str, list[tuple[int, str]]]:
-    """Ends every descendant of `root`: SIGTERM to `leader`, `grace_s` to follow, then SIGKILL until none is left.
+    """Ends every descendant of `root`: SIGTERM to `leader`, `grace_s` to follow, then SIGKILL.
 
-    `leader` (the server itself) is asked first and alone, since it knows how to end its own children; those that
-    outlive it are asked too. `reap()` is called again and again to collect children that have ended.
+    `leader` (the server itself) is asked first and alone, since it knows how to end its own children; those
+    that outlive it are asked too. `reap()` is called again and again to collect children that have ended.
     """
     killed: dict[int, str] = {}
     now = time.monotonic()

@@ -14,15 +14,17 @@ from pytest_inferslo.backends.protocol import BackendOptions, Launch
 from pytest_inferslo.core.endpoint import Endpoint
 from pytest_inferslo.errors import BackendConfigError
 
-
-#: How long Triton lets requests finish and models unload (a Python model: over a second per instance); 30 s is its
-#: own default, spent whole when a client keeps an idle connection open.
+#: How long Triton lets requests finish and models unload (a Python model: over a second per instance); 30 s
+#: is its own default, spent whole when a client keeps an idle connection open.
 _EXIT_TIMEOUT_S = 9
 
 
 @dataclass(frozen=True)
 class _Program:
-    """How `tritonserver` is run; the copy inside the package pytriton brings its backends and libraries with it."""
+    """How `tritonserver` is run.
+
+    The copy inside the package pytriton brings its backends and libraries with it.
+    """
 
     path: str
     flags: tuple[str, ...] = ()
@@ -30,9 +32,10 @@ class _Program:
 
 
 class Triton:
-    """`--backend=triton`. `--model` is a model repository, or the name of a model when `--model-repository` is given.
+    """`--backend=triton`. `--model` is a model repository, or a model's name beside `--model-repository`.
 
-    Of a repository with several models, `ensemble` (the interface of TensorRT-LLM's backend) is the one that is asked.
+    Of a repository with several models, `ensemble` (the interface of TensorRT-LLM's backend) is the one that
+    is asked.
     """
 
     name = "triton"
@@ -83,8 +86,8 @@ def _repository_and_model(options: BackendOptions) -> tuple[str, str]:
     repository = repository or options.model
     if not repository or not Path(repository).is_dir():
         raise BackendConfigError(
-            f"--backend=triton needs a model repository: --model={repository or ''} is no folder. Give the folder, or "
-            "--backend-arg=--model-repository=DIR and a model's name as --model"
+            f"--backend=triton needs a model repository: --model={repository or ''} is no folder. Give the "
+            "folder, or --backend-arg=--model-repository=DIR and a model's name as --model"
         )
     models = sorted(
         entry.name
@@ -96,13 +99,13 @@ def _repository_and_model(options: BackendOptions) -> tuple[str, str]:
     if len(models) == 1:
         return repository, models[0]
     raise BackendConfigError(
-        f"{repository} holds {', '.join(models) or 'no model'}: name the one to ask as --model, and the folder as "
-        "--backend-arg=--model-repository=DIR"
+        f"{repository} holds {', '.join(models) or 'no model'}: name the one to ask as --model, and the "
+        "folder as --backend-arg=--model-repository=DIR"
     )
 
 
 def _find(python: str | None) -> _Program:
-    """pytriton's copy in the environment of `python`, else the one on PATH, else where NVIDIA's images have it."""
+    """pytriton's copy in the environment of `python`, else PATH's, else that of NVIDIA's images."""
     interpreter = Path(python or sys.executable)
     for bundle in sorted(interpreter.parent.parent.glob("lib/python3*/site-packages/pytriton/tritonserver")):
         libraries = bundle.parent.parent / "nvidia_pytriton.libs"
@@ -111,12 +114,14 @@ def _find(python: str | None) -> _Program:
             "LD_LIBRARY_PATH": _prepended(libraries, "LD_LIBRARY_PATH"),
             "PATH": _prepended(interpreter.parent, "PATH"),
         }
-        return _Program(str(bundle / "bin" / "tritonserver"), (f"--backend-directory={bundle / 'backends'}",), env)
+        flags = (f"--backend-directory={bundle / 'backends'}",)
+        return _Program(str(bundle / "bin" / "tritonserver"), flags, env)
     for candidate in (shutil.which("tritonserver"), "/opt/tritonserver/bin/tritonserver"):
         if candidate and Path(candidate).is_file():
             return _Program(candidate)
     raise BackendConfigError(
-        "tritonserver is neither in the environment of --backend-python (pip install nvidia-pytriton) nor on PATH"
+        "tritonserver is neither in the environment of --backend-python (pip install nvidia-pytriton) nor on "
+        "PATH"
     )
 
 

@@ -1,4 +1,7 @@
-"""TensorRT-LLM: `trtllm-serve`, written against its public source (0.20 to 1.3); not yet run against the real engine."""
+"""TensorRT-LLM: `trtllm-serve`, written against its public source (0.20 to 1.3).
+
+Not yet run against the real engine.
+"""
 
 from __future__ import annotations
 

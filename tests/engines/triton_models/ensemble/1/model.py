@@ -1,4 +1,4 @@
-"""Answers `text_input` with `max_tokens` words, one every 10 ms, each as a response of its own when `stream` is set.
+"""Answers `text_input` with `max_tokens` words, one every 10 ms; with `stream`, each in its own response.
 
 The interface (names, types, decoupled responses) is that of the `ensemble` of TensorRT-LLM's Triton backend.
 """
@@ -15,7 +15,6 @@ class TritonPythonModel:
     def execute(self, requests):
         for request in requests:
             self._answer(request)
-        return None
 
     def _answer(self, request):
         sender = request.get_response_sender()
