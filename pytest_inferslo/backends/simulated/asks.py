@@ -1,4 +1,4 @@
-"""What a client asks for: request bodies, checked and reduced to what the engine needs, with vLLM's error answers."""
+"""What clients ask for: bodies, checked and reduced to what the engine needs, with vLLM's error answers."""
 
 from __future__ import annotations
 
@@ -17,11 +17,20 @@ class ApiError(Exception):
     """An answer that refuses a request, in vLLM's error format."""
 
     def __init__(
-        self, status: int, message: str, kind: str = "BadRequestError", param: str | None = None
+        self,
+        status: int,
+        message: str,
+        kind: str = "BadRequestError",
+        param: str | None = None,
+        retry_after: int | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
+        self.headers = {} if retry_after is None else {"retry-after": str(retry_after)}
         self.body = error_body(status, message, kind, param)
+
+    def encoded(self) -> bytes:
+        return orjson.dumps(self.body)
 
 
 def error_body(status: int, message: str, kind: str, param: str | None = None) -> dict[str, Any]:
@@ -62,13 +71,14 @@ def parse_json(body: bytes) -> dict[str, Any]:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise _validation(
-            f"{{'type': 'json_invalid', 'loc': ('body', {error.pos}), 'msg': 'JSON decode error', 'input': {{}}, "
-            f"'ctx': {{'error': '{error.msg}'}}}}",
+            f"{{'type': 'json_invalid', 'loc': ('body', {error.pos}), 'msg': 'JSON decode error', "
+            f"'input': {{}}, 'ctx': {{'error': '{error.msg}'}}}}",
             f"body.{error.pos}",
         ) from error
     if not isinstance(value, dict):
         raise _validation(
-            "{'type': 'model_attributes_type', 'loc': ('body',), 'msg': 'Input should be a valid dictionary'}",
+            "{'type': 'model_attributes_type', 'loc': ('body',), "
+            "'msg': 'Input should be a valid dictionary'}",
             "body",
         )
     return value
@@ -134,6 +144,47 @@ def completion_ask(value: Mapping[str, Any], adapter: str | None, limits: Limits
     return ask
 
 
+def response_ask(value: Mapping[str, Any], adapter: str | None, limits: Limits) -> Ask:
+    """An ask from the body of /v1/responses: `input` is a text or a list of messages."""
+    given = value.get("input")
+    if given is None:
+        raise missing("input", value)
+    messages = [{"role": "user", "content": given}] if isinstance(given, str) else given
+    if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
+        raise ApiError(400, "input must be a string or a list of messages", param="input")
+    if value.get("instructions"):
+        messages = [{"role": "system", "content": str(value["instructions"])}, *messages]
+    limit = value.get("max_output_tokens")
+    return _ask(value, adapter, chat_tokens(messages), limit, limits.chat_output_tokens, limits)
+
+
+def embedding_inputs(value: Mapping[str, Any], limits: Limits) -> list[list[object]]:
+    """The inputs of /v1/embeddings as token lists: one text, texts, token ids, or lists of them."""
+    given = value.get("input")
+    if given is None:
+        raise missing("input", value)
+    if isinstance(given, str) or (given and isinstance(given, list) and isinstance(given[0], int)):
+        given = [given]
+    if not isinstance(given, list) or not given or not all(isinstance(entry, str | list) for entry in given):
+        raise ApiError(400, "input must be a string, a list of token ids, or a list of these", param="input")
+    inputs: list[list[object]] = [
+        list(tokenize(entry)) if isinstance(entry, str) else list(entry) for entry in given
+    ]
+    for tokens in inputs:
+        if not tokens:
+            raise ApiError(400, "input must hold at least one token", param="input")
+        _check_context(len(tokens), 0, limits.max_model_len)
+    return inputs
+
+
+def text_ask(text: Any, limit: Any, model: str, stream: bool, limits: Limits) -> Ask:
+    """An ask from a bare text, as Triton's generate extension sends it."""
+    if not isinstance(text, str) or not tokenize(text):
+        raise ApiError(400, "text_input must hold at least one token", param="text_input")
+    value = {"model": model, "stream": stream}
+    return _ask(value, None, tokenize(text), limit, _COMPLETION_TOKENS, limits)
+
+
 def _ask(
     value: Mapping[str, Any],
     adapter: str | None,
@@ -180,13 +231,13 @@ def _integer(field: str, value: Any, least: int) -> int | None:
 
 
 def _check_context(prompt: int, asked: int | None, largest: int) -> None:
-    output = asked if asked is not None else 1
+    output = 1 if asked is None else asked
     if prompt + output > largest:
         raise ApiError(
             400,
-            f"This model's maximum context length is {largest} tokens. However, you requested {output} output tokens "
-            f"and your prompt contains {prompt} input tokens, for a total of {prompt + output} tokens. Please reduce "
-            "the length of the input prompt or the number of requested output tokens. "
+            f"This model's maximum context length is {largest} tokens. However, you requested {output} "
+            f"output tokens and your prompt contains {prompt} input tokens, for a total of {prompt + output} "
+            "tokens. Please reduce the length of the input prompt or the number of requested output tokens. "
             f"(parameter=input_tokens, value={prompt})",
             param="input_tokens",
         )

@@ -7,8 +7,10 @@ import asyncio
 import gc
 import signal
 import sys
+from pathlib import Path
 
-from pytest_inferslo.backends.simulated.profile import load_profile, shipped_profiles
+from pytest_inferslo.backends.simulated.faults import Script, parse_script
+from pytest_inferslo.backends.simulated.profile import load_profile, read_mapping, shipped_profiles
 from pytest_inferslo.errors import BackendConfigError
 
 _OVERRIDES = (
@@ -36,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"{', '.join(shipped_profiles())}, or a YAML or JSON file (default: fast)",
     )
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--faults", metavar="FILE", help="fault script, YAML or JSON (see the documentation)")
     for name, kind, text in _OVERRIDES:
         parser.add_argument(
             f"--{name.replace('_', '-')}", dest=name, type=kind, help=f"{text} (default: the profile's)"
@@ -62,10 +65,23 @@ def run(args: argparse.Namespace) -> int:
             | {name: getattr(args, name) for name in ("enable_prefix_caching", "enable_chunked_prefill")}
         )
         adapters = dict(_adapter(text) for text in args.lora_modules)
+        script = _script(args.faults)
     except BackendConfigError as error:
         print(f"simulated server: {error}", file=sys.stderr)
         return 4
-    return asyncio.run(serve(Settings(profile, args.model, adapters, args.seed), args.host, args.port))
+    return asyncio.run(
+        serve(Settings(profile, args.model, adapters, args.seed, script), args.host, args.port)
+    )
+
+
+def _script(path: str | None) -> Script:
+    if path is None:
+        return Script()
+    try:
+        text = Path(path).read_text("utf-8")
+    except OSError as error:
+        raise BackendConfigError(f"fault script {path}: {error.strerror}") from error
+    return parse_script(read_mapping(text, path), path)
 
 
 def _adapter(text: str) -> tuple[str, str]:
@@ -85,6 +101,10 @@ async def serve(settings: object, host: str, port: int) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    delay = settings.script.delay_before_listening()
+    if delay:
+        print(f"simulated server: starts to listen in {delay:g} s (fault script)", flush=True)
+        await asyncio.wait({asyncio.ensure_future(stop.wait())}, timeout=delay)
     server = SimulatedServer(settings)
     gc.collect()
     gc.freeze()

@@ -1,8 +1,9 @@
 """A continuous-batching engine as a function of simulated time: no clock, no I/O.
 
-The scheduler follows vLLM's V1: in each step the running requests come first (one token each, or the next chunk of
-their prompt), then waiting ones are admitted while the token budget, the sequence limit, the KV blocks and the adapter
-slots allow. When blocks run out, the newest running request is preempted and recomputed later.
+The scheduler follows vLLM's V1: in each step the running requests come first (one token each, or the next
+chunk of their prompt), then waiting ones are admitted while the token budget, the sequence limit, the KV
+blocks and the adapter slots allow. When blocks run out, the newest running request is preempted and
+recomputed later.
 
     engine.submit(request, now)
     step = engine.begin_step(now)          # None: nothing can run before engine.next_ready()
@@ -24,7 +25,10 @@ from pytest_inferslo.backends.simulated.profile import Profile
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """One sequence. `prompt` holds its tokens (words or ids); times are simulated seconds."""
+    """One sequence. `prompt` holds its tokens (words or ids); times are simulated seconds.
+
+    `output_tokens` 0 is a pooling request (an embedding): it ends with its prefill.
+    """
 
     prompt: Sequence[object]
     output_tokens: int
@@ -73,6 +77,8 @@ class Engine:
         self.running: list[Request] = []
         self.waiting: deque[Request] = deque()
         self.deferred = 0
+        self.slowdown = 1.0
+        """Factor on the time of every step that begins from now on."""
         self.adapters: OrderedDict[str, None] = OrderedDict()
         self._frontend_free = 0.0
         self._random = Random(seed)
@@ -103,11 +109,21 @@ class Engine:
         """When the next waiting request has passed the front end; None when none waits."""
         return self.waiting[0].ready if self.waiting else None
 
+    def preload(self, adapter: str) -> None:
+        """Makes an adapter resident outside any step, when a slot is not in use by a running request."""
+        active = {request.adapter for request in self.running}
+        if adapter in self.adapters or sum(name in active for name in self.adapters) < self.profile.max_loras:
+            self._make_resident(adapter, active)
+
+    def unload(self, adapter: str) -> None:
+        """Forgets an adapter; requests that already use it go on."""
+        self.adapters.pop(adapter, None)
+
     def reset_prefix_cache(self) -> bool:
         """Forgets cached blocks; False, and nothing done, while requests hold blocks."""
         return self.blocks.reset()
 
-    # -- a step begins ---------------------------------------------------------------------------------------------
+    # -- a step begins
 
     def begin_step(self, now: float) -> Step | None:
         """Schedules the step that starts at `now`; None when nothing can run then."""
@@ -126,7 +142,7 @@ class Engine:
             seconds *= 1 + profile.lora_step_share
         if profile.jitter:
             seconds *= max(0.5, self._random.gauss(1.0, profile.jitter))
-        seconds += loads * profile.lora_load_ms / 1e3
+        seconds = seconds * self.slowdown + loads * profile.lora_load_ms / 1e3
         self.stats.step(total)
         return Step(now, now + seconds, work, total - decoding, decoding)
 
@@ -180,7 +196,7 @@ class Engine:
         """Moves waiting requests into the batch; returns how many adapters had to be loaded."""
         profile, waiting = self.profile, self.waiting
         skipped: list[Request] = []
-        active = {request.adapter for request in self.running if request.adapter} if waiting else set()
+        active: set[str | None] = {r.adapter for r in self.running if r.adapter} if waiting else set()
         loads = 0
         while waiting and budget and len(self.running) < profile.max_num_seqs:
             request = waiting[0]
@@ -207,7 +223,7 @@ class Engine:
         return loads
 
     def _place(self, request: Request, budget: int) -> int:
-        """Gives a waiting request its cached prefix and blocks for its first chunk; 0 when it does not fit now."""
+        """Gives a waiting request its cached prefix and its first chunk's blocks; 0 when that does not fit."""
         profile, blocks = self.profile, self.blocks
         reused: list[int] = []
         if profile.enable_prefix_caching:
@@ -242,12 +258,13 @@ class Engine:
         resident[adapter] = None
         return 1
 
-    # -- a step ends -----------------------------------------------------------------------------------------------
+    # -- a step ends
 
     def finish_step(self, step: Step) -> list[Request]:
         """Books the step's work; returns the requests that have one more token, finished ones among them."""
         end = step.end
         produced: list[Request] = []
+        pooled: list[Request] = []
         gaps: dict[float, int] = {}
         done = False
         for request, tokens in step.work:
@@ -260,6 +277,10 @@ class Engine:
                 gaps[request.last_token] = gaps.get(request.last_token, 0) + 1
             else:
                 self._first_token(request, end)
+                if not request.output_tokens:
+                    self._finish(request, end)
+                    pooled.append(request)
+                    continue
             request.generated += 1
             request.target += 1
             request.last_token = end
@@ -268,9 +289,9 @@ class Engine:
                 self._finish(request, end)
                 done = True
         self.stats.tokens(len(produced), end, gaps)
-        if done:
+        if done or pooled:
             self.running = [request for request in self.running if not request.finished]
-        return produced
+        return produced + pooled if pooled else produced
 
     def _first_token(self, request: Request, end: float) -> None:
         request.first_token = end

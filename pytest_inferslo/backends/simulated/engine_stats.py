@@ -9,29 +9,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pytest_inferslo.backends.simulated.engine import Request
 
-_TTFT = (.001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0, 640.0, 2560.0)  # fmt: skip
+_TTFT = (
+    .001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0,
+    640.0, 2560.0,
+)  # fmt: skip
 _GAP = (
-    0.01,
-    0.025,
-    0.05,
-    0.075,
-    0.1,
-    0.15,
-    0.2,
-    0.3,
-    0.4,
-    0.5,
-    0.75,
-    1.0,
-    2.5,
-    5.0,
-    7.5,
-    10.0,
-    20.0,
-    40.0,
-    80.0,
-)
-_PHASE = (.3, .5, .8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 7680.0)  # fmt: skip
+    .01, .025, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0,
+)  # fmt: skip
+_PHASE = (
+    .3, .5, .8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0,
+    1920.0, 7680.0,
+)  # fmt: skip
 _ITERATION = (1.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0)
 
 
@@ -83,7 +71,7 @@ class EngineStats:
         self.iteration = Histogram(_ITERATION)
         self.request_prompt = Histogram(counts)
         self.request_generation = Histogram(counts)
-        self.request_max_tokens = Histogram(counts)
+        self.limit = Histogram(counts)
         self.request_computed = Histogram(counts)
 
     def step(self, tokens: int) -> None:
@@ -108,7 +96,7 @@ class EngineStats:
         self.e2e.observe(now - request.arrived)
         self.request_prompt.observe(len(request.prompt))
         self.request_generation.observe(request.generated)
-        self.request_max_tokens.observe(request.output_tokens)
+        self.limit.observe(request.output_tokens)
         if request.scheduled < 0:
             return
         self.queue.observe(request.scheduled - request.arrived)

@@ -1,7 +1,8 @@
 """KV-cache blocks of the simulated engine, with a prefix cache over full blocks.
 
-Blocks have no identity beyond the hash of what they hold: a block is private to one request (counted), or published
-under its hash with a reference count. Published blocks without references stay until they are evicted, oldest first.
+Blocks have no identity beyond the hash of what they hold: a block is private to one request (counted), or
+published under its hash with a reference count. Published blocks without references stay until they are
+evicted, oldest first.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class BlockPool:
             self._idle.pop(block, None)
 
     def publish(self, hashes: Sequence[int]) -> None:
-        """Turns as many private blocks into cached ones, held by the caller; twins of cached blocks are freed."""
+        """Turns as many private blocks into cached ones, held by the caller; twins are freed."""
         for block in hashes:
             self._private -= 1
             self._references[block] = self._references.get(block, 0) + 1

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import time
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from pytest_inferslo.backends.simulated.engine import Engine
 from pytest_inferslo.backends.simulated.engine_stats import Histogram
@@ -37,6 +37,11 @@ class Exposition:
         self._head(name, "gauge", text)
         for labels, value in rows:
             self._line(name, labels, value)
+
+    def plain_counter(self, name: str, text: str, value: float) -> None:
+        """A counter whose name is complete and which has no creation time."""
+        self._head(name, "counter", text)
+        self._line(name, {}, value)
 
     def counter(self, name: str, text: str, value: float) -> None:
         self.counters(name, text, [({}, value)])
@@ -79,15 +84,20 @@ def render_process() -> str:
     """The process's own figures, as prometheus_client's process collector names them."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     out = Exposition({})
-    with open("/proc/self/statm") as statm:
-        resident = int(statm.read().split()[1]) * resource.getpagesize()
-    out.gauge("process_resident_memory_bytes", "Resident memory size in bytes.", resident)
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    out.gauge(
+        "process_resident_memory_bytes", "Resident memory size in bytes.", pages * resource.getpagesize()
+    )
     out.gauge(
         "process_start_time_seconds", "Start time of the process since unix epoch in seconds.", _STARTED
     )
-    out._head("process_cpu_seconds_total", "counter", "Total user and system CPU time spent in seconds.")
-    out._line("process_cpu_seconds_total", {}, usage.ru_utime + usage.ru_stime)
-    out.gauge("process_open_fds", "Number of open file descriptors.", len(os.listdir("/proc/self/fd")))
+    out.plain_counter(
+        "process_cpu_seconds_total",
+        "Total user and system CPU time spent in seconds.",
+        usage.ru_utime + usage.ru_stime,
+    )
+    open_fds = sum(1 for _ in Path("/proc/self/fd").iterdir())
+    out.gauge("process_open_fds", "Number of open file descriptors.", open_fds)
     return out.text()
 
 
@@ -184,23 +194,25 @@ def _latencies(out: Exposition, engine: Engine) -> None:
     stats = engine.stats
     params_n = Histogram((1.0, 2.0, 5.0, 10.0, 20.0))
     params_n.observe(1.0, stats.e2e.count)
+    phase = "Histogram of time spent in {} phase for request."
+    computed = "Histogram of new KV tokens computed during prefill (excluding cached tokens)."
     for name, text, histogram in (
         ("request_prompt_tokens", "Number of prefill tokens processed.", stats.request_prompt),
         ("request_generation_tokens", "Number of generation tokens processed.", stats.request_generation),
         ("iteration_tokens_total", "Histogram of number of tokens per engine_step.", stats.iteration),
-        ("request_max_num_generation_tokens", "Histogram of maximum number of requested generation tokens.", stats.request_max_tokens),
+        ("request_max_num_generation_tokens", "Maximum number of requested generation tokens.", stats.limit),
         ("request_params_n", "Histogram of the n request parameter.", params_n),
-        ("request_params_max_tokens", "Histogram of the max_tokens request parameter.", stats.request_max_tokens),
+        ("request_params_max_tokens", "Histogram of the max_tokens request parameter.", stats.limit),
         ("time_to_first_token_seconds", "Histogram of time to first token in seconds.", stats.ttft),
         ("inter_token_latency_seconds", "Histogram of inter-token latency in seconds.", stats.gap),
-        ("request_time_per_output_token_seconds", "Histogram of time_per_output_token_seconds per request.", stats.tpot),
+        ("request_time_per_output_token_seconds", "Time per output token per request.", stats.tpot),
         ("e2e_request_latency_seconds", "Histogram of e2e request latency in seconds.", stats.e2e),
-        ("request_queue_time_seconds", "Histogram of time spent in WAITING phase for request.", stats.queue),
-        ("request_inference_time_seconds", "Histogram of time spent in RUNNING phase for request.", stats.inference),
-        ("request_prefill_time_seconds", "Histogram of time spent in PREFILL phase for request.", stats.prefill),
-        ("request_decode_time_seconds", "Histogram of time spent in DECODE phase for request.", stats.decode),
-        ("request_prefill_kv_computed_tokens", "Histogram of new KV tokens computed during prefill (excluding cached tokens).", stats.request_computed),
-    ):  # fmt: skip
+        ("request_queue_time_seconds", phase.format("WAITING"), stats.queue),
+        ("request_inference_time_seconds", phase.format("RUNNING"), stats.inference),
+        ("request_prefill_time_seconds", phase.format("PREFILL"), stats.prefill),
+        ("request_decode_time_seconds", phase.format("DECODE"), stats.decode),
+        ("request_prefill_kv_computed_tokens", computed, stats.request_computed),
+    ):
         out.histogram(f"vllm:{name}", text, histogram)
 
 

@@ -1,4 +1,4 @@
-"""Maps the engine's simulated steps to wall time: step k ends at its own absolute deadline, so lateness never adds up."""
+"""Maps simulated steps to wall time: each ends at its own absolute deadline, so lateness never adds up."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ class Pace:
         self.lag = 0.0
         self.largest_lag = 0.0
         self.resyncs = 0
-        self.paused_until = 0.0
-        """No step ends before this time (a stall by fault script)."""
+        self._paused_until = 0.0
         self._deliver = deliver
         self._loop = loop
         self._step: Step | None = None
@@ -43,6 +42,10 @@ class Pace:
     def abort(self, request: Request) -> None:
         self.engine.abort(request, self.now())
 
+    def pause(self, seconds: float) -> None:
+        """No step ends for so long; what was in flight continues afterwards."""
+        self._paused_until = self.now() + seconds
+
     def close(self) -> None:
         self._timer.close()
 
@@ -52,9 +55,10 @@ class Pace:
         if step is None:
             self._wake_when_ready(now)
             return
-        if now < self.paused_until:
-            step.end = self.paused_until
-            self._timer.arm(step.end)
+        if now < self._paused_until:
+            step.end = self._paused_until
+            if step.end != float("inf"):
+                self._timer.arm(step.end)
             return
         self._measure_lag(step, now)
         produced = self.engine.finish_step(step)

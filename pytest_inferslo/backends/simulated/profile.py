@@ -38,7 +38,7 @@ class Profile:
     """Constant part of a step that holds any prefill token."""
     prefill_token_us: float = 20.0
     decode_ms: tuple[tuple[float, float], ...] = ((1.0, 5.0),)
-    """(sequences, milliseconds) of the decode part of a step; straight lines between, the last slope beyond."""
+    """(sequences, milliseconds) of the decode part of a step; straight lines between and beyond."""
     jitter: float = 0.0
     """Standard deviation of a step's time, as a share of it."""
     chat_output_tokens: int = 128
@@ -60,14 +60,15 @@ class Profile:
                 )
         if self.num_gpu_blocks * self.block_size < self.max_model_len:
             raise BackendConfigError(
-                f"simulator profile {self.name!r}: {self.num_gpu_blocks} blocks of {self.block_size} tokens cannot hold "
-                f"one request of max_model_len {self.max_model_len}"
+                f"simulator profile {self.name!r}: {self.num_gpu_blocks} blocks of {self.block_size} tokens "
+                f"cannot hold one request of max_model_len {self.max_model_len}"
             )
         if not self.decode_ms or any(
             a[0] >= b[0] for a, b in zip(self.decode_ms, self.decode_ms[1:], strict=False)
         ):
             raise BackendConfigError(
-                f"simulator profile {self.name!r}: decode_ms wants rows of rising sequence counts, got {self.decode_ms}"
+                f"simulator profile {self.name!r}: decode_ms wants rows of rising sequence counts, got "
+                f"{self.decode_ms}"
             )
 
     def decode_seconds(self, sequences: int) -> float:

@@ -1,43 +1,32 @@
-"""The OpenAI-compatible server around the simulated engine: routes, one coroutine per request."""
+"""The server around the simulated engine: dispatch, and the life of one generation request."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable
+import traceback
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from random import Random
 
 from pytest_inferslo import __version__
-from pytest_inferslo.backends.simulated.asks import (
-    ApiError,
-    Ask,
-    Limits,
-    chat_ask,
-    completion_ask,
-    invalid,
-    missing,
-    parse_json,
-)
+from pytest_inferslo.backends.simulated.asks import ApiError, Ask, Limits
+from pytest_inferslo.backends.simulated.damage import BrokenSink, Damage
+from pytest_inferslo.backends.simulated.endings import Ending, ending
 from pytest_inferslo.backends.simulated.engine import Engine, Request
-from pytest_inferslo.backends.simulated.metrics import render_engine, render_process
+from pytest_inferslo.backends.simulated.faults import Fault, Script
 from pytest_inferslo.backends.simulated.pace import Pace
 from pytest_inferslo.backends.simulated.profile import Profile
-from pytest_inferslo.backends.simulated.streams import (
-    BodySink,
-    ChatFormat,
-    CompletionFormat,
-    Format,
-    Sink,
-    StreamSink,
-)
+from pytest_inferslo.backends.simulated.streams import BodySink, Format, Sink, StreamSink
 from pytest_inferslo.backends.simulated.tokens import answer_words
 from pytest_inferslo.servers.http import Exchange
 
 VERSION = f"{__version__}+simulated"
 
 Route = Callable[[Exchange], Awaitable[None]]
+Routes = Mapping[tuple[str, str], Route]
+"""By method and path."""
 
 
 @dataclass
@@ -50,128 +39,100 @@ class Settings:
     adapters: dict[str, str] = field(default_factory=dict)
     """LoRA adapters by name, with the path that they were loaded from."""
     seed: int = 0
-    root: str = "simulated"
+    script: Script = field(default_factory=Script)
 
 
 class SimulatedServer:
     """Answers exchanges; call it from an HttpServer. Needs a running event loop."""
 
     def __init__(self, settings: Settings) -> None:
+        from pytest_inferslo.backends.simulated import routes_control, routes_openai, routes_triton
+
+        loop = asyncio.get_running_loop()
         self.settings = settings
         self.engine = Engine(settings.profile, settings.seed)
-        self.pace = Pace(self.engine, self._deliver, asyncio.get_running_loop())
+        self.pace = Pace(self.engine, self._deliver, loop)
+        self.damage = Damage(self.pace, loop)
+        self.damage.install(settings.script)
         self.limits = Limits(settings.profile.max_model_len, settings.profile.chat_output_tokens)
         self.open: dict[Request, Sink] = {}
-        self._created = int(time.time())
+        self.created = int(time.time())
+        self._lengths = Random(settings.seed)
         self._serial = int.from_bytes(os.urandom(6), "big") << 16
-        self._routes: dict[str, tuple[str, Route]] = {
-            "/health": ("GET", self._health),
-            "/ping": ("GET", self._health),
-            "/version": ("GET", self._version),
-            "/v1/models": ("GET", self._models),
-            "/metrics": ("GET", self._metrics),
-            "/v1/chat/completions": ("POST", self._chat),
-            "/v1/completions": ("POST", self._completions),
+        self._routes: dict[tuple[str, str], Route] = {
+            **routes_control.routes(self),
+            **routes_openai.routes(self),
+            **routes_triton.routes(self),
         }
+        self._paths = {path for _method, path in self._routes}
 
     async def __call__(self, exchange: Exchange) -> None:
-        entry = self._routes.get(exchange.path)
-        if entry is None:
-            exchange.reply_json(404, {"detail": "Not Found"})
-            return
-        method, route = entry
-        if exchange.method != method:
-            exchange.reply_json(405, {"detail": "Method Not Allowed"})
+        route = self._routes.get((exchange.method, exchange.path))
+        if route is None:
+            if exchange.path in self._paths:
+                exchange.reply_json(405, {"detail": "Method Not Allowed"})
+            else:
+                exchange.reply_json(404, {"detail": "Not Found"})
             return
         try:
             await route(exchange)
         except ApiError as error:
-            exchange.reply_json(error.status, error.body)
+            exchange.reply(error.status, error.encoded(), headers=error.headers)
+        except Exception:
+            traceback.print_exc()
+            exchange.close()
 
     def _deliver(self, produced: list[Request]) -> None:
         for request in produced:
             request.sink.deliver(request)
 
-    # -- about the server ------------------------------------------------------------------------------------------
-
-    async def _health(self, exchange: Exchange) -> None:
-        exchange.reply(200, b"")
-
-    async def _version(self, exchange: Exchange) -> None:
-        exchange.reply_json(
-            200, {"version": VERSION, "simulated": True, "profile": self.settings.profile.name}
-        )
-
-    async def _models(self, exchange: Exchange) -> None:
-        cards = [self._card(name, self.settings.root, None) for name in self.settings.models]
-        cards += [
-            self._card(name, path, self.settings.models[0]) for name, path in self.settings.adapters.items()
-        ]
-        exchange.reply_json(200, {"object": "list", "data": cards})
-
-    def _card(self, name: str, root: str, parent: str | None) -> dict[str, Any]:
-        card = {
-            "id": name,
-            "object": "model",
-            "created": self._created,
-            "owned_by": "simulated",
-            "root": root,
-        }
-        return card | {
-            "parent": parent,
-            "max_model_len": self.limits.max_model_len if parent is None else None,
-        }
-
-    async def _metrics(self, exchange: Exchange) -> None:
-        figures = {
-            "lag_seconds": self.pace.lag,
-            "lag_seconds_max": self.pace.largest_lag,
-            "resyncs": self.pace.resyncs,
-        }
-        text = render_process() + render_engine(self.engine, self.settings.models[0], figures)
-        exchange.reply(200, text.encode(), "text/plain; version=0.0.4; charset=utf-8")
-
-    # -- generation ------------------------------------------------------------------------------------------------
-
-    async def _chat(self, exchange: Exchange) -> None:
-        value = parse_json(exchange.body)
-        ask = chat_ask(value, self._adapter(value), self.limits)
-        await self._generate(exchange, ask, ChatFormat(self._identity(), ask.model))
-
-    async def _completions(self, exchange: Exchange) -> None:
-        value = parse_json(exchange.body)
-        ask = completion_ask(value, self._adapter(value), self.limits)
-        await self._generate(exchange, ask, CompletionFormat(self._identity(), ask.model))
-
-    def _identity(self) -> str:
+    def identity(self) -> str:
+        """The random part of an answer's id; unique in this server."""
         self._serial += 1
         return f"{self._serial:016x}"
 
-    def _adapter(self, value: dict[str, Any]) -> str | None:
-        """The adapter that the body's model names, None for the base model; unknown names are vLLM's 404."""
-        name = value.get("model")
-        if name is None:
-            value["model"] = self.settings.models[0]
+    def adapter(self, name: object) -> str | None:
+        """The adapter of that name, None for the base model; unknown names are vLLM's 404."""
+        if name is None or name in self.settings.models:
             return None
-        if name in self.settings.adapters:
-            return str(name)
-        if name not in self.settings.models:
-            raise ApiError(404, f"The model `{name}` does not exist.", "NotFoundError", "model")
-        return None
+        if isinstance(name, str) and name in self.settings.adapters:
+            return name
+        raise ApiError(404, f"The model `{name}` does not exist.", "NotFoundError", "model")
 
-    async def _generate(self, exchange: Exchange, ask: Ask, shape: Format) -> None:
-        output = (
-            answer_words(ask.answer_start, ask.output_tokens)
-            if self.settings.profile.enable_prefix_caching
-            else None
-        )
-        request = Request(ask.prompt, ask.output_tokens, ask.adapter, output=output)
-        request.finish_reason = "length" if ask.limited else "stop"
+    async def generate(
+        self,
+        exchange: Exchange,
+        ask: Ask,
+        shape: Format,
+        streaming: Callable[[Exchange, Ask, Ending, Format], Sink] | None = None,
+    ) -> None:
+        """One generation request from its admission to the last byte of its answer."""
+        fault = self.damage.meet(len(self.open))
+        if fault is not None and fault.kind == "hang":
+            await asyncio.Event().wait()
+        how = ending(ask, self.settings.profile.eos_mean_tokens, self._lengths)
+        request = Request(ask.prompt, how.tokens, ask.adapter)
+        request.finish_reason = how.reason
+        if self.settings.profile.enable_prefix_caching:
+            request.output = answer_words(ask.answer_start, how.tokens)
         if ask.stream:
             exchange.start_stream()
-            request.sink = sink = StreamSink(exchange, ask, shape)
+            sink: Sink = (streaming or StreamSink)(exchange, ask, how, shape)
         else:
-            request.sink = sink = BodySink(exchange, ask, shape)
+            sink = BodySink(exchange, ask, how, shape)
+        if fault is not None:
+            sink = self._broken(exchange, ask, how, sink, fault)
+        await self.serve(request, sink)
+
+    def _broken(self, exchange: Exchange, ask: Ask, how: Ending, sink: Sink, fault: Fault) -> Sink:
+        if fault.kind == "empty":
+            sink.blank = True
+            return sink
+        return BrokenSink(sink, exchange, fault)
+
+    async def serve(self, request: Request, sink: Sink) -> None:
+        """Hands a request to the engine and waits for its sink's answer; a client that leaves aborts it."""
+        request.sink = sink
         self.open[request] = sink
         self.pace.submit(request)
         try:
@@ -185,4 +146,5 @@ class SimulatedServer:
         for request, sink in list(self.open.items()):
             self.pace.abort(request)
             sink.abort(request)
+        self.damage.close()
         self.pace.close()

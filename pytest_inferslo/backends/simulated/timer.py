@@ -1,6 +1,7 @@
 """A one-shot timer on an absolute monotonic deadline, finer than asyncio's.
 
-asyncio rounds its waits up to whole milliseconds with epoll; a `timerfd` wakes the loop within tens of microseconds.
+asyncio rounds its waits up to whole milliseconds with epoll; a `timerfd` wakes the loop within tens of
+microseconds.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _TFD_TIMER_ABSTIME = 1
 class _Spec(ctypes.Structure):
     """struct itimerspec: interval, then value, each in seconds and nanoseconds."""
 
-    _fields_ = [(name, ctypes.c_long) for name in ("interval_s", "interval_ns", "value_s", "value_ns")]  # noqa: RUF012
+    _fields_ = [(name, ctypes.c_long) for name in ("interval_s", "interval_ns", "value_s", "value_ns")]
 
 
 class DeadlineTimer:

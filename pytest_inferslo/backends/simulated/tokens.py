@@ -9,14 +9,13 @@ from typing import Any
 
 _pieces = re.compile(r"\S{1,12}").findall
 
-WORDS = tuple(
-    (
-        "simulated answer from a discrete engine with many small words that mean nothing at all but arrive in order "
-        "one after another as a model would send them while its batch of other requests keeps growing and shrinking "
-        "under the same scheduler so every reader sees tokens at the pace that the profile of this server describes "
-        "until the limit ends it"
-    ).split()
-)
+_TEXT = """
+simulated answer from a discrete engine with many small words that mean nothing at all but arrive in order
+one after another as a model would send them while its batch of other requests keeps growing and shrinking
+under the same scheduler so every reader sees tokens at the pace that the profile of this server describes
+until the limit ends it
+"""
+WORDS = tuple(_TEXT.split())
 """Plain ASCII without quotes: a word needs no escaping in JSON."""
 
 ENCODED = tuple(b" " + word.encode() for word in WORDS)
@@ -39,8 +38,8 @@ def content_text(content: Any) -> str:
 def chat_tokens(messages: Sequence[Any]) -> list[str]:
     """Tokens of a conversation: each message behind a marker of its role, then the marker of the answer.
 
-    The answer of one turn, sent back as an assistant message, yields the same tokens again, so that its blocks hit
-    the prefix cache.
+    The answer of one turn, sent back as an assistant message, yields the same tokens again, so that its
+    blocks hit the prefix cache.
     """
     tokens: list[str] = []
     for message in messages:
