@@ -12,7 +12,7 @@ SERVER_METRICS = ("server_cpu", "server_cpu_cores", "server_cpu_increase", "serv
 SOURCE = "server"
 
 #: Reading PSS walks a process's page tables; it may take one part in so many of the time.
-_PSS_DUTY = 50
+_PSS_DUTY = 200
 
 
 class ServerProbe:

@@ -46,6 +46,9 @@ class FakeNvml:
     def nvmlShutdown(self) -> None:
         self.open -= 1
 
+    def nvmlSystemGetDriverVersion(self) -> str:
+        return "580.159.04"
+
     def nvmlDeviceGetCount(self) -> int:
         return self.devices
 

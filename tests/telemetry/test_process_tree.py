@@ -15,7 +15,6 @@ from fake_processes import FakeProcesses
 
 from pytest_inferslo.telemetry.processes import ProcessTree, PsutilProcesses
 
-
 ROOT = 100
 
 
