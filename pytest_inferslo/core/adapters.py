@@ -1,6 +1,4 @@
-"""Which adapter (or endpoint) a request goes to: a weighted choice that is a pure function of (seed,
-index).
-"""
+"""Which adapter (or endpoint) a request goes to: a weighted choice, a pure function of (seed, index)."""
 
 from __future__ import annotations
 

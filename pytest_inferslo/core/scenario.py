@@ -218,8 +218,8 @@ class Scenario:
     def prompt_source(self, run: str = "", stream: int = 0) -> PromptSource:
         """The prompts of stream number `stream`, by the request's index in the whole schedule.
 
-        `run` is the run's id. It keeps the unique prompts of two runs apart, so that a server that stays up has not
-        seen the second's.
+        `run` is the run's id. It keeps the unique prompts of two runs apart, so that a server that stays up
+        has not seen the second's.
         """
         prompts = self.streams[stream].prompts
         assert prompts is not None
@@ -234,8 +234,10 @@ class Scenario:
         return found
 
     def shortened(self, load_seconds: float) -> Scenario:
-        """The same rates in `load_seconds` of measured window: every time of the shape and the warm-up shrink
-        alike. A scenario that is already as short stays as it is."""
+        """The same rates in `load_seconds` of measured window: the shape's times and the warm-up shrink alike.
+
+        A scenario that is already as short stays as it is, and of a trace the beginning is replayed.
+        """
         wanted = check.seconds("load_seconds", load_seconds)
         if wanted >= self.window_seconds:
             return self

@@ -1,5 +1,4 @@
-"""Frozen dataclasses to JSON and back, exactly: each class carries its `kind`, each field stands under its
-name.
+"""Frozen dataclasses to JSON and back, exactly: each class has its `kind`, each field its name.
 
 Sequences come back as tuples, `bytes` travel as base64. Floats survive because JSON writers of Python use the
 shortest text that reads back as the same number.
@@ -43,9 +42,7 @@ def without_contents(data: Any) -> Any:
 
 
 def from_json(data: Any, kinds: Mapping[str, type]) -> Any:
-    """The inverse of `to_json`; `kinds` maps each `kind` to its class. Raises ScenarioError for an unknown
-    one.
-    """
+    """The inverse of `to_json`; `kinds` maps each `kind` to its class. Raises ScenarioError."""
     if isinstance(data, list):
         return tuple(from_json(item, kinds) for item in data)
     if not isinstance(data, dict):

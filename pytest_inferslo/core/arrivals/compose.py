@@ -91,9 +91,7 @@ def phase(name: str, arrivals: Arrivals, duration: Seconds | None = None) -> Par
 
 
 def phases(*parts: Part) -> Phases:
-    """One after another: `phases(phase("calm", constant("20/s"), "30s"), phase("storm",
-    poisson("200/s")))`.
-    """
+    """One after another: `phases(phase("calm", constant(20), "30s"), phase("storm", poisson(200), "10s"))`."""
     if not parts:
         raise fields.refuse("phases", parts, "accepted: one or more phase(name, arrivals, duration)")
     for part in parts:
@@ -122,9 +120,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class SideBySide:
-    """Streams at the same time: their arrivals merged by time. Each has its own seed; none disturbs
-    another.
-    """
+    """Streams at the same time: arrivals merged by time, each stream with a seed of its own."""
 
     kind: ClassVar[str] = "streams"
     streams: tuple[Stream, ...]

@@ -89,8 +89,7 @@ def poisson(rate: Rate) -> OpenLoop:
 
 
 def gamma(rate: Rate, shape: float) -> OpenLoop:
-    """Gaps are Gamma(shape, scale = 1 / (rate x shape)): mean 1/rate, coefficient of variation 1 /
-    sqrt(shape).
+    """Gaps are Gamma(shape, 1 / (rate x shape)): mean 1/rate, coefficient of variation 1 / sqrt(shape).
 
     `shape` is the burstiness of `vllm bench serve --burstiness`: 0.25 gives a coefficient of variation of 2
     (bursty), 1 is Poisson, 100 is nearly constant.

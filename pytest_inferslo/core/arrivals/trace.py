@@ -54,9 +54,7 @@ class Trace:
         time_scale: float = 1.0,
         rate_scale: float = 1.0,
     ) -> Trace:
-        """From (time in ns, input tokens, output tokens) rows in any order; ScenarioError when none is
-        left.
-        """
+        """From (time in ns, input tokens, output tokens) rows in any order. Raises ScenarioError."""
         table = np.array(sorted(row for row in rows if row[1] > 0 and row[2] > 0), np.int64).reshape(-1, 3)
         if not len(table):
             raise fields.refuse("trace", source, f"none of its {len(rows)} rows has input and output tokens")

@@ -1,6 +1,4 @@
-"""How long prompts and answers are, in tokens: each distribution is an inverse, from a number in [0, 1) to a
-length.
-"""
+"""How long prompts and answers are, in tokens: each distribution maps a number in [0, 1) to a length."""
 
 from __future__ import annotations
 
@@ -133,9 +131,7 @@ class Lognormal:
 
 @dataclass(frozen=True)
 class Zipf:
-    """P(low + k - 1) proportional to 1 / k^exponent for k = 1 ... high - low + 1: mostly short, seldom
-    long.
-    """
+    """P(low + k - 1) proportional to 1 / k^exponent for k = 1 ... high - low + 1."""
 
     kind: ClassVar[str] = "zipf"
     low: int

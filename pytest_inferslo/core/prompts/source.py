@@ -63,6 +63,18 @@ class Prompts(Protocol):
         ...
 
 
+def flat(messages: list[dict[str, Any]]) -> str:
+    """The texts of `messages`, one after another, for APIs without roles."""
+    parts: list[str] = []
+    for message in messages:
+        content = message["content"]
+        if isinstance(content, str):
+            parts.append(content)
+        else:
+            parts.extend(part["text"] for part in content if part.get("type") == "text")
+    return "\n".join(parts)
+
+
 def hash_of(content: str) -> int:
     """Signed 64 bits of `content`, the same in every process."""
     return int.from_bytes(hashlib.blake2b(content.encode(), digest_size=8).digest(), "little", signed=True)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from pytest_inferslo.core import fields, seeds
 from pytest_inferslo.core.prompts.lengths import KINDS as LENGTHS
 from pytest_inferslo.core.prompts.lengths import Lengths, lengths
-from pytest_inferslo.core.prompts.source import Prompt, hash_of
+from pytest_inferslo.core.prompts.source import Prompt, flat, hash_of
 from pytest_inferslo.core.prompts.text import SALT_WORDS, SALTS, TOKENS_PER_WORD, Salts, TokenCounts, text_of
 from pytest_inferslo.core.prompts.words import WORDS
 
@@ -67,6 +67,11 @@ class Synthetic:
     def counts(self) -> tuple[float, ...]:
         """Tokens of each word of the vocabulary."""
         return self.tokenizer.counts if self.tokenizer else (self.tokens_per_word,) * len(WORDS)
+
+    @property
+    def first(self) -> tuple[float, ...]:
+        """The same for a word that opens a text."""
+        return self.tokenizer.first if self.tokenizer else self.counts
 
     @property
     def reuse(self) -> bool:
@@ -127,10 +132,10 @@ class SyntheticSource:
         self._in, self._out, self._start, self._choice = (
             seeds.key(seed, purpose) for purpose in ("input tokens", "output tokens", "words", "repeats")
         )
-        counts = tuple(float(c) for c in prompts.counts)
-        self._text = text_of(seed & 0xFFFF, counts)
-        self._salts = Salts(seeds.key(seed, f"salt/{run}"), counts)
-        self._prefix_salts = Salts(seeds.key(seed, f"prefix/{run}"), counts)
+        counts = tuple(float(count) for count in prompts.counts)
+        self._text = text_of(seed, counts)
+        self._salts = Salts(seeds.key(seed, f"salt/{run}"), counts, prompts.first)
+        self._prefix_salts = Salts(seeds.key(seed, f"prefix/{run}"), counts, prompts.first)
 
     def prompt(
         self,
@@ -170,7 +175,7 @@ class SyntheticSource:
     def _body(self, number: int, tokens: int) -> str:
         """The common prefix, the salt, then words: `tokens` together."""
         shared = int(tokens * self._prompts.shared_prefix)
-        salt, cost = self._salts.at(number)
+        salt, cost = self._salts.at(number, opens=not shared)
         start = seeds.mixed(self._start, number)
         own = tokens - shared - cost
         text = f"{salt} {self._text.words(start, own)}" if own >= 1 else salt
@@ -185,9 +190,7 @@ class SyntheticSource:
         return f"{salt} {self._text.words(start, tokens - cost)}"
 
     def _turn(self, index: int, input_tokens: int | None, output_tokens: int | None) -> Prompt:
-        """Conversations interleave: the next turn of a session comes `sessions` requests after the one
-        before.
-        """
+        """Conversations interleave: a session's next turn comes `sessions` requests after its last one."""
         prompts = self._prompts
         block, place = divmod(index, prompts.turns * prompts.sessions)
         turn, lane = divmod(place, prompts.sessions)
@@ -207,5 +210,5 @@ class SyntheticSource:
                 said = self._text.words(seeds.mixed(self._start, number) >> 20, answer)
                 messages.append({"role": "assistant", "content": said})
                 asked += answer
-        text = "\n".join(message["content"] for message in messages)
+        text = flat(messages)
         return Prompt(messages, text, (text,), answer, asked, hash_of(json.dumps(messages)), session, turn)

@@ -18,13 +18,14 @@ _BITS = len(WORDS).bit_length() - 1
 SALT_WORDS = 4
 SALTS = 1 << (_BITS * SALT_WORDS)
 
-#: Tokens that a word of the vocabulary costs where no tokenizer was measured.
+#: Tokens that a word of the vocabulary costs where no tokenizer was measured. Every one of them is one token
+#: for Llama 2, Llama 3.1, Qwen3, Gemma 3, DeepSeek V3 and gpt-oss.
 TOKENS_PER_WORD = 1.0
 
 
 @dataclass(frozen=True)
 class TokenCounts:
-    """What each word of the vocabulary, with its leading space, costs in tokens of one tokenizer.
+    """What each word of the vocabulary costs in one tokenizer: after a space, and as `first` of a text.
 
     Byte-pair and unigram tokenizers split text at spaces first, so counts of words add up to the count of
     their text.
@@ -33,10 +34,12 @@ class TokenCounts:
     kind: ClassVar[str] = "token_counts"
     name: str
     counts: tuple[int, ...]
+    first: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        if len(self.counts) != len(WORDS) or min(self.counts, default=0) < 1:
-            raise fields.refuse("counts", self.counts[:8], f"accepted: {len(WORDS)} whole numbers from 1")
+        for field, counts in (("counts", self.counts), ("first", self.first)):
+            if len(counts) != len(WORDS) or min(counts) < 1:
+                raise fields.refuse(field, counts[:8], f"accepted: {len(WORDS)} whole numbers from 1")
 
 
 class Text:
@@ -53,9 +56,7 @@ class Text:
         self._filler, self._filler_tokens = WORDS[cheapest], counts[cheapest]
 
     def words(self, start: int, tokens: float) -> str:
-        """Whole words from word `start` on that cost `tokens`, filled up with the cheapest word; no outer
-        space.
-        """
+        """Whole words from word `start` on that cost `tokens`, filled up with the cheapest word."""
         start %= _LONG
         before = self._tokens[start]
         rounds, rest = divmod(before + tokens, self._tokens[-1])
@@ -78,18 +79,18 @@ def text_of(seed: int, counts: tuple[float, ...]) -> Text:
 
 
 class Salts:
-    """A different text for every index below `SALTS`: an odd multiplier modulo a power of two is a
-    bijection.
-    """
+    """A different text for every index below `SALTS`: odd factors modulo a power of two are bijections."""
 
-    def __init__(self, key: int, counts: tuple[float, ...]) -> None:
+    def __init__(self, key: int, counts: tuple[float, ...], first: tuple[float, ...]) -> None:
         self._odd = key | 1
         self._shift = seeds.mixed(key, 0)
-        self._counts = counts
+        self._counts, self._first = counts, first
 
-    def at(self, index: int) -> tuple[str, float]:
-        """The salt of `index` and what it costs in tokens. Neighbours differ in their first word."""
+    def at(self, index: int, *, opens: bool = True) -> tuple[str, float]:
+        """The salt of `index` and its cost, where it `opens` the text. Neighbours differ in the first word."""
         value = (index * self._odd + self._shift) % SALTS
         mask, counts = len(WORDS) - 1, self._counts
         a, b, c, d = value & mask, value >> _BITS & mask, value >> 2 * _BITS & mask, value >> 3 * _BITS
-        return f"{WORDS[a]} {WORDS[b]} {WORDS[c]} {WORDS[d]}", counts[a] + counts[b] + counts[c] + counts[d]
+        return f"{WORDS[a]} {WORDS[b]} {WORDS[c]} {WORDS[d]}", (self._first if opens else counts)[a] + counts[
+            b
+        ] + counts[c] + counts[d]

@@ -1,0 +1,17 @@
+"""Independent users: the same mean rate as `sustained`, but arrivals cluster as they do in life."""
+
+import pytest
+
+from pytest_inferslo import Scenario, poisson, synthetic
+
+
+@pytest.mark.slo("interactive-chat")
+def test_poisson(offer_load):
+    offer_load(
+        Scenario(
+            arrivals=poisson("40/s"),
+            warmup="3s",
+            duration="20s",
+            prompts=synthetic(input_tokens=(32, 96), output_tokens=(8, 16)),
+        )
+    )

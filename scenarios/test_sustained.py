@@ -1,0 +1,17 @@
+"""A constant rate: what the server does under the load that it is built for."""
+
+import pytest
+
+from pytest_inferslo import Scenario, constant, synthetic
+
+
+@pytest.mark.slo("interactive-chat")
+def test_sustained(offer_load):
+    offer_load(
+        Scenario(
+            arrivals=constant("40/s"),
+            warmup="3s",
+            duration="20s",
+            prompts=synthetic(input_tokens=(32, 96), output_tokens=(8, 16)),
+        )
+    )
