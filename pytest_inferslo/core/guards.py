@@ -1,0 +1,174 @@
+"""Validity guards: what makes a measurement one that cannot be trusted, whatever it says.
+
+Each guard compares one or more facts of the run (core/facts) with a threshold, which a policy may move:
+
+    guards:
+      send_lag: 20ms
+      duplicate_prompts: off
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_inferslo.core.metrics import Dimension, Source
+from pytest_inferslo.core.policy import Policy
+from pytest_inferslo.core.units import format_quantity
+from pytest_inferslo.core.verdict import GuardFinding
+
+Facts = Mapping[str, float]
+Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Guard:
+    """`default` is the threshold in base units, None for a guard that is off until a policy sets it.
+
+    `seen` gives the number to compare, None when it was not measured; a `required` guard is broken then.
+    """
+
+    name: str
+    dimension: Dimension
+    default: float | None
+    meaning: str
+    seen: Callable[[Facts, Record], float | None]
+    required: bool = True
+    advice: str = ""
+
+
+def _fact(name: str) -> Callable[[Facts, Record], float | None]:
+    return lambda facts, record: facts.get(name)
+
+
+def _undelivered(facts: Facts, record: Record) -> float | None:
+    if "undelivered_share" not in facts:
+        return None
+    return max(facts["undelivered_share"], _shortfall(facts, record))
+
+
+def _shortfall(facts: Facts, record: Record) -> float:
+    """The share of the asked rate that did not leave in the window; a few stragglers at its end are none."""
+    asked, offered = facts.get("asked_rate", 0.0), facts.get("offered_rate", 0.0)
+    window = record.get("window") or {}
+    seconds = (window.get("end", 0) - window.get("start", 0)) / 1e9
+    short = asked - offered - (3 / seconds if seconds > 0 else 0.0)
+    return max(0.0, short / asked) if asked else 0.0
+
+
+def _unfinished(facts: Facts, record: Record) -> float | None:
+    window = record.get("window") or {}
+    asked = facts.get("asked_rate", 0.0) * (window.get("end", 0) - window.get("start", 0)) / 1e9
+    return facts["unfinished"] / asked if asked and "unfinished" in facts else None
+
+
+def _mismatch(facts: Facts, record: Record) -> float | None:
+    names = ("count_mismatch", "missing_indices", "duplicate_indices")
+    return sum(facts[name] for name in names) if all(name in facts for name in names) else None
+
+
+def _recording(facts: Facts, record: Record) -> float | None:
+    names = ("recording_errors", "overflow")
+    return sum(facts[name] for name in names) if all(name in facts for name in names) else None
+
+
+def _errors(facts: Facts, record: Record) -> float | None:
+    return float(len(record.get("errors") or ()))
+
+
+_T, _S, _C = Dimension.TIME, Dimension.SHARE, Dimension.COUNT
+
+GUARDS: dict[str, Guard] = {
+    guard.name: guard
+    for guard in (
+        Guard("send_lag", _T, 50e6, "p99 of how late requests were sent", _fact("send_lag_p99_ns"),
+              advice="the load generator was late: give it more workers or a quieter machine"),
+        Guard("undelivered", _S, 0.01, "share of the asked load that was not sent in time", _undelivered,
+              advice="the load asked for was not offered: raise max_connections and max_in_flight"),
+        Guard("unfinished", _S, None, "share of requests in flight at the end", _unfinished, required=False),
+        Guard("burst_delivery", _S, 0.2, "share of chunks that shared a read with an earlier one",
+              _fact("burst_share"), required=False,
+              advice="chunks arrived in bunches, so gaps between them are not the server's"),
+        Guard("clock", _C, 0.0, "requests whose times ran backwards", _fact("clock_steps"),
+              advice="a clock stepped: the times of these requests mean nothing"),
+        Guard("duplicate_prompts", _S, 0.01, "share of prompts that had been sent before",
+              _fact("duplicate_prompt_share"), required=False,
+              advice="prompts repeat and a prefix cache answers: make them unique or declare cache='shared'"),
+        Guard("mismatch", _C, 0.0, "requests missing from the record, or in it twice", _mismatch,
+              advice="the record does not hold every request of the schedule exactly once"),
+        Guard("recording", _C, 0.0, "requests that the generator failed on or could not place", _recording,
+              advice="the load generator itself failed: see the outcomes of the run"),
+        Guard("loadgen_cpu", _S, 0.95, "CPU of the busiest worker, of one core", _fact("loadgen_cpu_max"),
+              required=False, advice="the load generator ran out of CPU: give it more workers"),
+        Guard("loop_lag", _T, 50e6, "p99 of the workers' event-loop lag", _fact("loop_lag_p99_ns"),
+              required=False, advice="the workers were starved: use more of them or a quieter machine"),
+        Guard("lost_worker", _C, 0.0, "workers that went away", _fact("lost_workers"),
+              advice="part of the load and of its record is gone"),
+        Guard("server_survived", _C, 0.0, "errors of the run itself", _errors,
+              advice="the server or the load generator broke during the run"),
+    )
+}  # fmt: skip
+
+#: Guards that watch over inter-chunk times alone.
+_CHUNK_METRICS = frozenset(("icl", "max_stall"))
+
+
+def check(policy: Policy, facts: Facts, record: Record) -> tuple[GuardFinding, ...]:
+    """Every guard that is on and has something to say about this run, in the order of GUARDS."""
+    findings = []
+    for guard in GUARDS.values():
+        threshold = _threshold(guard, policy, record)
+        if threshold is not None:
+            findings.append(_judged(guard, threshold, facts, record))
+    return tuple(findings)
+
+
+def _threshold(guard: Guard, policy: Policy, record: Record) -> float | None:
+    if guard.name in policy.guards:
+        return policy.guards[guard.name]
+    if guard.name == "burst_delivery" and not any(o.metric.name in _CHUNK_METRICS for o in policy.judged()):
+        return None
+    definition = (record.get("scenario") or {}).get("definition") or {}
+    if guard.name == "duplicate_prompts" and definition.get("cache") == "shared":
+        return None
+    if guard.name == "send_lag":
+        return lag_allowance(policy)
+    return guard.default
+
+
+def lag_allowance(policy: Policy) -> float:
+    """A tenth of the tightest ceiling on a latency, between 1 and 50 ms.
+
+    The lag is part of every latency that starts at the schedule: it may spoil a good run, not gild a bad one.
+    """
+    limits = [
+        objective.limit.offset
+        for objective in policy.judged()
+        if objective.metric.dimension is Dimension.TIME
+        and objective.metric.source is Source.SAMPLE
+        and objective.limit.reference is None
+    ]
+    return min(50e6, max(1e6, min(limits, default=500e6) / 10))
+
+
+def _judged(guard: Guard, threshold: float, facts: Facts, record: Record) -> GuardFinding:
+    seen = guard.seen(facts, record)
+    allowed = f"<= {format_quantity(threshold, guard.dimension)}"
+    if seen is None:
+        reason = f"{guard.meaning}: not measured"
+        return GuardFinding(guard.name, not guard.required, "not measured", allowed, reason)
+    ok = seen <= threshold
+    observed = format_quantity(seen, guard.dimension, apart_from=threshold)
+    if ok:
+        return GuardFinding(guard.name, True, observed, allowed)
+    return GuardFinding(guard.name, False, observed, allowed, _reason(guard, observed, facts, record))
+
+
+def _reason(guard: Guard, observed: str, facts: Facts, record: Record) -> str:
+    if guard.name == "server_survived":
+        return f"{guard.advice}: {'; '.join(map(str, record.get('errors') or ()))}"
+    if guard.name == "undelivered" and "asked_rate" in facts:
+        offered, asked = (f"{facts.get(name, 0.0):.4g}" for name in ("offered_rate", "asked_rate"))
+        return f"offered {offered} of {asked} requests/s; {guard.advice}"
+    return f"{guard.meaning}: {observed}; {guard.advice}"

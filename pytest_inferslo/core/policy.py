@@ -1,0 +1,150 @@
+"""A policy: the promises of one file, and what they need to know about a run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pytest_inferslo.core.cost import Prices
+from pytest_inferslo.core.metrics import PER_REQUEST, Dimension
+from pytest_inferslo.core.objective import Objective
+from pytest_inferslo.core.rubric import Rubric
+
+DEFAULT_CONFIDENCE = 0.99
+
+
+@dataclass(frozen=True)
+class BurnRule:
+    """Fails when the error budget burns `rate` times too fast in both windows (seconds)."""
+
+    rate: float
+    long: int
+    short: int
+
+
+@dataclass(frozen=True)
+class ErrorBudget:
+    """What `objective`, a ceiling on error_rate, leaves to spend over `period` seconds, and how fast."""
+
+    objective: Objective
+    period: int
+    rules: tuple[BurnRule, ...]
+
+
+@dataclass(frozen=True)
+class Override:
+    """What one scenario or one backend changes."""
+
+    objectives: tuple[Objective, ...] = ()
+    remove: tuple[str, ...] = ()
+    guards: Mapping[str, float | None] = field(default_factory=dict)
+    confidence: float | None = None
+
+
+@dataclass(frozen=True)
+class Policy:
+    """`guards` are thresholds in base units by guard name, None for a guard that is switched off.
+
+    `scenarios` must all have been evaluated when a session ends. `overrides` are by "scenario" or "backend"
+    and name. `sha256` is of the file and of those it extends.
+    """
+
+    name: str
+    file: str
+    objectives: tuple[Objective, ...]
+    confidence: float = DEFAULT_CONFIDENCE
+    owner: str = ""
+    description: str = ""
+    guards: Mapping[str, float | None] = field(default_factory=dict)
+    rubric: Rubric = field(default_factory=Rubric)
+    budget: ErrorBudget | None = None
+    prices: Prices | None = None
+    scenarios: tuple[str, ...] = ()
+    overrides: Mapping[tuple[str, str], Override] = field(default_factory=dict)
+    sha256: str = ""
+
+    def resolved(self, scenario: str, *backends: str) -> Policy:
+        """This policy for a scenario on a backend (by all of its names); the scenario has the last word."""
+        policy = self
+        for key in (*(("backend", name) for name in dict.fromkeys(backends)), ("scenario", scenario)):
+            change = self.overrides.get(key)
+            if change is not None:
+                policy = replace(
+                    policy,
+                    objectives=merged(policy.objectives, change.objectives, change.remove),
+                    guards={**policy.guards, **change.guards},
+                    confidence=change.confidence or policy.confidence,
+                )
+        return replace(policy, overrides={})
+
+    def for_record(self, record: Mapping[str, Any]) -> Policy:
+        """This policy for the scenario and backend of a run record."""
+        backend = record.get("backend") or {}
+        scenario = (record.get("scenario") or {}).get("name") or ""
+        return self.resolved(scenario, backend.get("kind") or "", backend.get("name") or "")
+
+    def judged(self) -> Iterator[Objective]:
+        """Every promise to measure: the objectives, the rubric's conditions and the error budget's."""
+        yield from self.objectives
+        yield from (penalty.promise for penalty in self.rubric.penalties)
+        if self.budget is not None:
+            yield self.budget.objective
+
+    def goals(self) -> list[tuple[str, float]]:
+        """The ceilings that make a request good: the tightest of each latency over all requests."""
+        tightest: dict[str, float] = {}
+        for objective in self.objectives:
+            if _is_goal(objective):
+                name, limit = objective.metric.name, exact_limit(objective, objective.limit.offset)
+                tightest[name] = min(limit, tightest.get(name, math.inf))
+        return list(tightest.items())
+
+
+def _is_goal(objective: Objective) -> bool:
+    return (
+        objective.metric.name in PER_REQUEST
+        and objective.metric.dimension is Dimension.TIME
+        and objective.statistic.kind in ("percentile", "max")
+        and objective.limit.reference is None
+        and objective.severity == "fail"
+        and not str(objective.scope)
+    )
+
+
+def exact_limit(objective: Objective, limit: float) -> float:
+    """The number that a value must exceed to be over the limit: just below it where `<` forbids the limit.
+
+    For a floor, the number that a value must exceed to be within.
+    """
+    return math.nextafter(limit, -math.inf) if objective.op in ("<", ">=") else limit
+
+
+def merged(
+    base: Sequence[Objective], changes: Sequence[Objective], remove: Sequence[str] = ()
+) -> tuple[Objective, ...]:
+    """`base` without `remove`, objectives replaced by the change of their identity; new ones behind."""
+    kept = {identity(objective): objective for objective in base if objective.left not in remove}
+    return tuple((kept | {identity(change): change for change in changes}).values())
+
+
+def identity(objective: Objective) -> tuple[str, bool, str]:
+    """Two objectives of one identity cannot both stand: the same left side, direction and severity."""
+    return objective.left, objective.upper, objective.severity
+
+
+def unmeasurable(policy: Policy, *, streaming: bool, phases: Sequence[str]) -> list[str]:
+    """What a policy asks of a scenario that the scenario cannot show: `file:line: why`, one line each."""
+    found = []
+    for objective in policy.judged():
+        why = None
+        if objective.metric.streaming and not streaming:
+            why = f"{objective.metric.name} needs a streamed answer, and the scenario does not stream"
+        reference = objective.limit.reference_name if objective.limit.reference == "phase" else None
+        for phase in (objective.scope.phase, objective.after, reference):
+            if phase not in (None, "*", *phases):
+                why = f"the scenario has no phase {phase!r} (it has {', '.join(phases) or 'none'})"
+        if why and not objective.optional:
+            found.append(f"{objective.source}: {objective.text}: {why}")
+    return found

@@ -1,0 +1,245 @@
+"""How much a number of requests proves about a promise.
+
+A promise "at least a share p of the requests is within the limit" is tested exactly, as MLPerf's early stopping does:
+with t requests over the limit and h within, it is proved at confidence c when I(p; h, t + 1) <= 1 - c, where I is the
+regularised incomplete beta function (the binomial tail), and refuted when I(1 - p; t, h + 1) <= 1 - c. Both are
+one-sided; the two bounds together are the interval that a finding shows, so that the verdict and the interval agree.
+
+Neighbouring requests share a queue, so n requests are worth fewer independent ones. The design effect (variance of
+the count over blocks of time, relative to independence) says how many fewer; the block length follows from the
+autocorrelation of the one-second slots. Korn and Graubard (1998) put the effective number, with a Student correction
+for the few blocks behind the estimate, into the exact interval. An effect under 1 is never used: the wider counts.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import special
+
+Floats = npt.NDArray[np.float64]
+
+#: Fewest blocks from which a variance is taken at all.
+FEWEST_BLOCKS = 5
+_RESAMPLES = 2000
+
+
+@dataclass(frozen=True)
+class Clustering:
+    """How alike neighbours are: `effect` >= 1 is the variance of a total relative to independent requests.
+
+    `blocks` is the number of blocks of time behind that estimate, each of `block` slots.
+    """
+
+    effect: float
+    blocks: int
+    block: int = 1
+
+    def discount(self, confidence: float) -> float:
+        """What one request is worth, in independent ones (0..1]."""
+        if self.blocks < 2:
+            return 1.0 / self.effect
+        student = float(special.stdtrit(self.blocks - 1, confidence))
+        normal = float(special.ndtri(confidence))
+        return (normal / student) ** 2 / self.effect
+
+
+# --- exact tests of a share -----------------------------------------------------------------------------------
+
+
+def proves_share(within: Any, over: Any, share: float, confidence: float) -> Any:
+    """Whether `within` and `over` (numbers or arrays, not necessarily whole) prove that `share` are within."""
+    within, over = np.asarray(within, float), np.asarray(over, float)
+    tail = special.betainc(np.maximum(within, 1e-300), over + 1, share)
+    return (within > 0) & (tail <= 1 - confidence)
+
+
+def refutes_share(within: Any, over: Any, share: float, confidence: float) -> Any:
+    """Whether they prove that fewer than `share` are within."""
+    within, over = np.asarray(within, float), np.asarray(over, float)
+    tail = special.betainc(np.maximum(over, 1e-300), within + 1, 1 - share)
+    return (over > 0) & (tail <= 1 - confidence)
+
+
+def required_samples(share: float, over: int, confidence: float) -> int:
+    """The fewest independent requests that prove `share` with `over` of them over the limit."""
+
+    def proves(n: int) -> bool:
+        return bool(proves_share(n - over, over, share, confidence))
+
+    high = over + 1
+    while not proves(high):
+        high *= 2
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if proves(middle) else (middle, high)
+    return high
+
+
+def share_bounds(hits: float, trials: float, confidence: float) -> tuple[float, float]:
+    """The one-sided Clopper-Pearson bounds of a share, each at `confidence`; `hits` of `trials` may be fractions."""
+    if trials <= 0:
+        return 0.0, 1.0
+    alpha = 1 - confidence
+    low = float(special.betaincinv(hits, trials - hits + 1, alpha)) if hits > 0 else 0.0
+    high = float(special.betaincinv(hits + 1, trials - hits, confidence)) if hits < trials else 1.0
+    return low, high
+
+
+def quantile_ranks(
+    n: int, effective: float, share: float, confidence: float
+) -> tuple[int | None, int | None]:
+    """The ranks (1..n) of the values that bound a quantile from below and from above; None where none does.
+
+    By order statistics: the upper bound is the smallest value that, taken as the limit, would be proved; the lower
+    bound the largest one that would still be refuted just under it.
+    """
+    alpha = 1 - confidence
+    scale = n / effective
+    high = _first_rank(effective, lambda h: special.betainc(h, effective - h + 1, share) <= alpha)
+    low = _first_rank(effective, lambda t: special.betainc(t, effective - t + 1, 1 - share) <= alpha)
+    upper = None if high is None else min(n, math.ceil(high * scale))
+    lower = None if low is None else n - min(n, math.ceil(low * scale)) + 1
+    return lower, upper
+
+
+def _first_rank(n: float, holds: Any) -> float | None:
+    """The smallest h in (0, n] from which on `holds`, which is monotone; to 1e-6 of n."""
+    if not holds(n):
+        return None
+    low, high = 0.0, n
+    while high - low > 1e-6 * n:
+        middle = (low + high) / 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+def samples_to_decide(
+    within: float, over: float, share: float, confidence: float, *, most: float = 1e4
+) -> float | None:
+    """The factor by which the run must grow, at the same shares, until it proves or refutes; None if none does."""
+    low, high = 1.0, 2.0
+
+    def decides(factor: float) -> bool:
+        counts = within * factor, over * factor, share, confidence
+        return bool(proves_share(*counts) or refutes_share(*counts))
+
+    while not decides(high):
+        if high > most:
+            return None
+        low, high = high, high * 2
+    while high / low > 1.01:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if decides(middle) else (middle, high)
+    return high
+
+
+# --- blocks of time -------------------------------------------------------------------------------------------
+
+
+def block_length(series: Floats) -> int:
+    """Slots per block after which neighbouring blocks are about independent (Politis and White 2004, simplified).
+
+    Twice the last lag of the autocorrelation before five insignificant ones in a row, at most a tenth of the series.
+    """
+    n = len(series)
+    longest = max(1, n // 10)
+    centred = series - series.mean()
+    variance = float(centred @ centred)
+    if variance <= 0 or longest == 1:
+        return 1
+    bar = 2.0 * math.sqrt(max(1.0, math.log10(n)) / n)
+    quiet, last = 0, 0
+    for lag in range(1, min(n - 1, longest + 5)):
+        correlation = float(centred[lag:] @ centred[:-lag]) / variance
+        quiet = 0 if abs(correlation) > bar else quiet + 1
+        if quiet == 0:
+            last = lag
+        if quiet == 5:
+            break
+    return min(longest, max(1, 2 * last))
+
+
+def share_clustering(slot_hits: npt.NDArray[Any], slot_trials: npt.NDArray[Any]) -> Clustering:
+    """The design effect of a share, from hits and trials per slot."""
+    used = slot_trials > 0
+    hits, trials = slot_hits[used].astype(float), slot_trials[used].astype(float)
+    if not len(hits):
+        return Clustering(1.0, 0)
+    share = hits.sum() / trials.sum()
+    return _clustering(hits - share * trials, float(share * (1 - share) * trials.sum()))
+
+
+def mean_clustering(slot_total: Floats, slot_count: npt.NDArray[Any], variance: float) -> Clustering:
+    """The design effect of a mean, from totals and counts per slot and the variance of single values."""
+    used = slot_count > 0
+    totals, counts = slot_total[used].astype(float), slot_count[used].astype(float)
+    if not len(totals):
+        return Clustering(1.0, 0)
+    mean = totals.sum() / counts.sum()
+    return _clustering(totals - mean * counts, variance * float(counts.sum()))
+
+
+def _clustering(residuals: Floats, independent: float) -> Clustering:
+    """`residuals` sum to 0 over the slots; `independent` is the variance of their sum if requests were so."""
+    block = block_length(residuals)
+    blocks = len(residuals) // block
+    if independent <= 0 or blocks < 2:
+        return Clustering(1.0, blocks, block)
+    return Clustering(max(1.0, _sum_variance(residuals, block) / independent), blocks, block)
+
+
+def _sum_variance(residuals: Floats, block: int) -> float:
+    """The variance of the sum of a series of mean 0, by overlapping batches of `block` slots."""
+    n = len(residuals)
+    edges = np.concatenate([[0.0], np.cumsum(residuals)])
+    batches = edges[block:] - edges[:-block]
+    return float(batches @ batches) / len(batches) / block * n * n / max(1, n - block)
+
+
+# --- means ----------------------------------------------------------------------------------------------------
+
+
+def mean_bounds(
+    slot_total: Floats, slot_count: npt.NDArray[Any], confidence: float
+) -> tuple[float, float, Clustering] | None:
+    """One-sided bounds of sum(total) / sum(count), each at `confidence`; None when there are too few blocks.
+
+    The wider of a moving-block bootstrap (seeded: the same numbers give the same bounds) and Student's interval over
+    blocks; the bootstrap alone is too narrow when blocks are few.
+    """
+    used = slot_count > 0
+    totals, counts = slot_total[used].astype(float), slot_count[used].astype(float)
+    if len(totals) < FEWEST_BLOCKS:
+        return None
+    mean = totals.sum() / counts.sum()
+    residuals = totals - mean * counts
+    block = block_length(residuals)
+    blocks = len(totals) // block
+    if blocks < FEWEST_BLOCKS:
+        return None
+    deviation = math.sqrt(_sum_variance(residuals, block)) / float(counts.sum())
+    reach = float(special.stdtrit(blocks - 1, confidence)) * deviation
+    low, high = _bootstrap(totals, counts, block, confidence)
+    return min(mean - reach, low), max(mean + reach, high), Clustering(1.0, blocks, block)
+
+
+def _bootstrap(totals: Floats, counts: Floats, block: int, confidence: float) -> tuple[float, float]:
+    blocks = math.ceil(len(totals) / block)
+    starts = np.random.Generator(np.random.PCG64(0)).integers(
+        0, len(totals) - block + 1, size=(_RESAMPLES, blocks)
+    )
+    sums = [_block_sums(series, block) for series in (totals, counts)]
+    ratios = sums[0][starts].sum(axis=1) / sums[1][starts].sum(axis=1)
+    low, high = np.quantile(ratios, [1 - confidence, confidence])
+    return float(low), float(high)
+
+
+def _block_sums(series: Floats, block: int) -> Floats:
+    edges = np.concatenate([[0.0], np.cumsum(series)])
+    return edges[block:] - edges[:-block]

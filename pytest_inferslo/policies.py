@@ -1,0 +1,112 @@
+"""Policy files: where they are looked for, and `inferslo policy check | explain | import-openslo | schema`."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from pytest_inferslo.core.policy import Policy
+from pytest_inferslo.core.policy_parser import parse_policy
+from pytest_inferslo.core.units import nearest
+from pytest_inferslo.errors import PolicyError, Problem
+from pytest_inferslo.yaml_documents import read_document
+
+DIRECTORY = "slo_policies"
+SUFFIXES = (".yaml", ".yml")
+_LARGEST = 1 << 20
+
+
+def load_policy(name: str | Path, *, rootdir: Path | None = None, near: Path | None = None) -> Policy:
+    """The policy of a path, or of a name in a folder `slo_policies`.
+
+    A name (without .yaml, or with it) is looked for as a path from the working directory and from `near`, then in
+    `slo_policies/` of `near` and its parents up to `rootdir`, and of `rootdir`. Raises PolicyError with every fault.
+    """
+    return _load(str(name), _folders(rootdir or Path.cwd(), near), ())
+
+
+def _load(name: str, folders: Sequence[Path], opened: tuple[Path, ...]) -> Policy:
+    path = _find(name, folders).resolve()
+    shown = _shown(path)
+    if path in opened:
+        chain = " -> ".join(_shown(one) for one in (*opened, path))
+        raise PolicyError([Problem(shown, 1, 1, f"extends itself: {chain}")])
+    data = _read(path, shown)
+    document = read_document(data, shown)
+    return parse_policy(
+        document,
+        shown,
+        hashlib.sha256(data).hexdigest(),
+        lambda parent: _load(parent, (path.parent, *folders), (*opened, path)),
+    )
+
+
+def _folders(rootdir: Path, near: Path | None) -> list[Path]:
+    folders = [Path.cwd()]
+    here = near.resolve() if near is not None else None
+    while here is not None:
+        folders += [here, here / DIRECTORY]
+        here = here.parent if here != rootdir.resolve() and here != here.parent else None
+    return list(dict.fromkeys([*folders, rootdir / DIRECTORY, Path.cwd() / DIRECTORY]))
+
+
+def _find(name: str, folders: Sequence[Path]) -> Path:
+    names = [name] if name.endswith(SUFFIXES) else [name, *(name + suffix for suffix in SUFFIXES)]
+    for folder in folders:
+        for candidate in names:
+            path = folder / candidate
+            if path.is_file():
+                return path
+    known = sorted({path.stem for folder in folders for path in _files(folder)})
+    hint = nearest(Path(name).stem, known)
+    looked = ", ".join(dict.fromkeys(_shown(folder) for folder in folders if folder.name == DIRECTORY))
+    raise PolicyError([Problem(name, 0, 0, f"there is no such policy{hint}; looked here and in {looked}")])
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    if folder.name == DIRECTORY and folder.is_dir():
+        yield from (path for path in folder.iterdir() if path.suffix in SUFFIXES)
+
+
+def _shown(path: Path) -> str:
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
+def _read(path: Path, shown: str) -> bytes:
+    try:
+        if path.stat().st_size > _LARGEST:
+            raise PolicyError([Problem(shown, 0, 0, "is larger than 1 MiB: that is no policy")])
+        return path.read_bytes()
+    except OSError as error:
+        raise PolicyError([Problem(shown, 0, 0, f"cannot be read: {error.strerror}")]) from None
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    check = actions.add_parser("check", help="say what is wrong with policy files; exit 4 if anything is")
+    check.add_argument("files", nargs="+", metavar="FILE")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    return _check(arguments.files)
+
+
+def _check(files: Sequence[str]) -> int:
+    problems = 0
+    for file in files:
+        try:
+            policy = load_policy(file)
+        except PolicyError as error:
+            problems += len(error.problems)
+            print(error, file=sys.stderr)
+        else:
+            print(
+                f"{file}: {policy.name}: {len(policy.objectives)} objectives, confidence {policy.confidence:.6g}"
+            )
+    return 4 if problems else 0
