@@ -1,9 +1,9 @@
 """Events that repeat but for their token text, recognised without parsing them.
 
 Within one stream the output events are mostly the same bytes around another text. Once two parses have proven
-which bytes those are, an event `prefix TEXT suffix` whose TEXT is not empty and holds neither quote, backslash
-nor line end is the same JSON with another string in it: it carries output, and no finish reason, usage or error.
-Anything else is parsed.
+which bytes those are, an event `prefix TEXT suffix` whose TEXT is not empty and holds neither quote,
+backslash nor line end is the same JSON with another string in it: it carries output, and no finish reason,
+usage or error. Anything else is parsed.
 """
 
 from __future__ import annotations

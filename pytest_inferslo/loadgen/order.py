@@ -1,0 +1,90 @@
+"""What passes between pytest, the master and the workers, as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+#: Of the messages between master and workers; both sides must speak the same.
+PROTOCOL = 1
+
+
+@dataclass(frozen=True)
+class LoadOrder:
+    """One load to offer. `scenario` is Scenario.to_dict(), `endpoints` Endpoint.to_dict() each; `adapters`
+    the
+
+    run's adapter names, which samples refer to by position. `stamps` and `locustfile` choose other ways to
+    measure: see docs/performance.md and docs/locustfiles.md.
+    """
+
+    scenario: dict[str, Any]
+    endpoints: list[dict[str, Any]]
+    adapters: list[str]
+    seed: int
+    run_directory: str
+    stamps: str = "kernel"
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> LoadOrder:
+        return cls(**data)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a load is, over all workers. `elapsed_s` counts from the epoch and is negative before it."""
+
+    elapsed_s: float
+    intended: int
+    sent: int
+    succeeded: int
+    failed: int
+    in_flight: int
+
+
+@dataclass(frozen=True)
+class LoadResult:
+    """How a load went. `counts` has intended, issued, succeeded, failed, unfinished, never_sent; `outcomes`
+    the
+
+    count and one example of each outcome that is not SUCCESS; `workers` a WorkerRecord each. Anything in
+    `errors` makes the run untrustworthy.
+    """
+
+    epoch_unix_ns: int
+    epoch_monotonic_ns: int
+    counts: dict[str, int]
+    workers: list[dict[str, Any]]
+    outcomes: dict[str, dict[str, Any]]
+    stopped_early: str | None = None
+    errors: list[str] = field(default_factory=list)
+
+
+@dataclass
+class WorkerRecord:
+    """One worker's own account of a load. Times in ns; `cpu_share` of one core."""
+
+    index: int
+    host: str
+    pid: int
+    clock_offset_ns: int = 0
+    clock_uncertainty_ns: int = 0
+    cpu_share: float = 0.0
+    loop_lag_p99_ns: int = 0
+    stamps: str = "clock"
+    pacing: str = "libev"
+    intended: int = 0
+    issued: int = 0
+    recorded: int = 0
+    connections: int = 0
+    replaced_connections: int = 0
+    unsolicited: int = 0
+    clock_steps: int = 0
+    lost: bool = False
+    errors: list[str] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)

@@ -1,0 +1,119 @@
+"""Samples as they end, packed in place as rows of SAMPLE_DTYPE; handed over in batches."""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from typing import Any
+
+import numpy as np
+
+from pytest_inferslo.core.histogram import fold_gaps
+from pytest_inferslo.core.samples import ABSENT, SAMPLE_DTYPE, Outcome, Rows, SampleBatch
+from pytest_inferslo.loadgen.reply import Reply
+
+_FORMATS = {"<i8": "q", "<i4": "i", "<i2": "h", "|i1": "b"}
+_ROW = struct.Struct("<" + "".join(_FORMATS[SAMPLE_DTYPE[name].str] for name in SAMPLE_DTYPE.names or ()))
+_FIRST_CAPACITY = 8192
+
+_SUCCESS = Outcome.SUCCESS
+
+
+class Recorder:
+    """`epoch` (monotonic ns) is what all recorded times are relative to; `worker` this worker's index."""
+
+    def __init__(self, worker: int) -> None:
+        self.epoch = 0
+        self.recorded = 0
+        self.counts: dict[int, int] = {}
+        self.examples: dict[int, str] = {}
+        self._worker = worker
+        self._buffer = bytearray(_ROW.size * _FIRST_CAPACITY)
+        self._at = 0
+        self._gaps = array("q")
+        self._gap_counts = array("q")
+
+    def add(
+        self,
+        reply: Reply,
+        index: int,
+        intended: int,
+        sent: int,
+        prompt_hash: int,
+        stream: int,
+        endpoint: int,
+        adapter: int,
+    ) -> None:
+        """`intended` is relative to the epoch; `sent` and the reply's times are monotonic ns, or ABSENT."""
+        epoch = self.epoch
+        at = self._at
+        if at == len(self._buffer):
+            self._buffer.extend(bytes(at))
+        outcome = reply.outcome
+        first, first_content, last, gaps = reply.first, reply.first_content, reply.last, reply.gaps
+        _ROW.pack_into(
+            self._buffer, at,
+            index,
+            intended,
+            sent - epoch if sent >= 0 else -1,
+            first - epoch if first >= 0 else -1,
+            first_content - epoch if first_content >= 0 else -1,
+            last - epoch if last >= 0 else -1,
+            reply.end - epoch,
+            max(gaps) if gaps else -1,
+            prompt_hash,
+            reply.prompt_tokens,
+            reply.cached_tokens,
+            reply.output_tokens,
+            reply.reasoning_tokens,
+            reply.chunks,
+            reply.bursts,
+            reply.status,
+            outcome,
+            stream,
+            endpoint,
+            adapter,
+            self._worker,
+        )  # fmt: skip
+        self._at = at + _ROW.size
+        if outcome is _SUCCESS:
+            self._gap_counts.append(len(gaps))
+            if gaps:
+                self._gaps.extend(gaps)
+        else:
+            self.note(outcome, reply.detail)
+
+    def note(self, outcome: Any, detail: str) -> None:
+        """Keeps the first example of each kind of failure."""
+        if outcome not in self.examples:
+            self.examples[outcome] = detail
+
+    def never_sent(self, rows: Rows, detail: str) -> None:
+        """Rows with `index`, `intended`, `prompt_hash`, `stream`, `endpoint`, `adapter` set; this sets the
+        rest.
+        """
+        for name in ("sent", "first", "first_content", "last", "end", "max_stall"):
+            rows[name] = ABSENT
+        for name in ("prompt_tokens", "cached_tokens", "output_tokens", "reasoning_tokens", "status"):
+            rows[name] = ABSENT
+        rows["chunks"] = rows["bursts"] = 0
+        rows["outcome"] = Outcome.NEVER_SENT
+        rows["worker"] = self._worker
+        data = rows.tobytes()
+        self._buffer[self._at : self._at] = data
+        self._at += len(data)
+        if len(rows):
+            self.note(Outcome.NEVER_SENT, detail)
+
+    def take(self) -> SampleBatch:
+        """Everything since the last call."""
+        rows = np.frombuffer(bytes(memoryview(self._buffer)[: self._at]), SAMPLE_DTYPE)
+        gaps = np.frombuffer(self._gaps.tobytes(), np.int64)
+        gap_counts = np.frombuffer(self._gap_counts.tobytes(), np.int64)
+        self._at = 0
+        del self._gaps[:], self._gap_counts[:]
+        self.recorded += len(rows)
+        outcomes, counts = np.unique(rows["outcome"], return_counts=True)
+        for outcome, count in zip(outcomes.tolist(), counts.tolist(), strict=True):
+            self.counts[outcome] = self.counts.get(outcome, 0) + count
+        return SampleBatch(rows, fold_gaps(rows[rows["outcome"] == 0], gap_counts, gaps))

@@ -1,0 +1,147 @@
+"""What a worker does between connecting and leaving: takes orders, runs the engine, ships samples."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+import traceback
+from typing import Any
+
+import gevent
+import gevent.event
+from gevent.fileobject import FileObjectPosix
+
+from pytest_inferslo.errors import InfersloError
+from pytest_inferslo.loadgen.engine import Engine
+from pytest_inferslo.loadgen.locust_setup import EngineUser
+from pytest_inferslo.loadgen.locust_stats import add_to_locust
+from pytest_inferslo.loadgen.order import LoadOrder, WorkerRecord
+from pytest_inferslo.loadgen.recorder import Recorder
+from pytest_inferslo.loadgen.workload import Workload
+
+_WARM_SECONDS = 2.0
+
+
+class WorkerSession:
+    """One load at a time; `env` and `runner` are Locust's."""
+
+    def __init__(self, env: Any, runner: Any) -> None:
+        self._env = env
+        self._runner = runner
+        self._engine: Engine | None = None
+        self._recorder: Recorder | None = None
+        self._start = gevent.event.AsyncResult()
+        for name, listener in (
+            ("inferslo.ping", self._ping),
+            ("inferslo.prepare", self._prepare),
+            ("inferslo.start", self._started),
+            ("inferslo.stop", self._stop),
+        ):
+            runner.register_message(name, listener)
+        env.events.report_to_master.add_listener(self._report)
+
+    def leave_with_parent(self) -> None:
+        """Ends this process when its stdin does, or when its parent is another one."""
+        gevent.spawn(_exit_at_end_of_stdin)
+        gevent.spawn(_exit_when_orphaned, os.getppid())
+
+    def _ping(self, environment: Any, msg: Any) -> None:
+        self._runner.send_message("inferslo.pong", {"id": msg.data["id"], "clock": time.monotonic_ns()})
+
+    def _prepare(self, environment: Any, msg: Any) -> None:
+        data = msg.data
+        self._start = gevent.event.AsyncResult()
+        EngineUser.work.put(lambda: self._offer(data))
+
+    def _started(self, environment: Any, msg: Any) -> None:
+        self._start.set(msg.data["epoch"])
+
+    def _stop(self, environment: Any, msg: Any) -> None:
+        if self._engine is not None and not self._start.ready():
+            self._start.set(None)
+        elif self._engine is not None:
+            self._engine.stop(msg.data["reason"])
+
+    def _offer(self, data: dict[str, Any]) -> None:
+        """One load, start to finish, in the greenlet of the EngineUser."""
+        index, run = data["worker"], data["run"]
+        record = WorkerRecord(index, socket.gethostname(), os.getpid())
+        try:
+            order = LoadOrder.from_dict(data["order"])
+            workload = Workload(order, index, data["workers"])
+            workload.prepare()
+            self._recorder = Recorder(index)
+            ended = gevent.event.Event()
+            self._engine = Engine(
+                gevent.get_hub().loop,
+                workload,
+                self._recorder,
+                record,
+                ended.set,
+                share=data["workers"],
+                kernel_stamps=order.stamps == "kernel",
+            )
+            self._name = workload.dialect.path(workload.targets[0].endpoint.model)
+            self._warm(self._engine)
+        except Exception as error:
+            text = str(error) if isinstance(error, InfersloError) else traceback.format_exc()
+            self._engine = None
+            self._runner.send_message("inferslo.prepared", {"run": run, "worker": index, "error": text})
+            return
+        self._runner.send_message("inferslo.prepared", {"run": run, "worker": index, "error": ""})
+        self._run(self._engine, ended)
+        self._runner._send_stats()
+        self._engine = self._recorder = None
+        self._runner.send_message("inferslo.finished", {"run": run, "record": record.to_dict()})
+
+    def _warm(self, engine: Engine) -> None:
+        engine.warm()
+        deadline = time.monotonic() + _WARM_SECONDS
+        while engine.warming and time.monotonic() < deadline:
+            gevent.sleep(0.005)
+
+    def _run(self, engine: Engine, ended: Any) -> None:
+        epoch = self._start.get()
+        if epoch is None:
+            engine.stop("stopped before the load")
+        else:
+            engine.start(epoch)
+            while not ended.wait(0.25):
+                engine.stamps.measure()
+
+    def _report(self, client_id: str, data: dict[str, Any]) -> None:
+        engine, recorder = self._engine, self._recorder
+        if engine is None or recorder is None:
+            return
+        try:
+            batch = recorder.take()
+        except Exception:
+            engine.error(f"samples could not be folded: {traceback.format_exc()}")
+            return
+        engine.record.recorded = recorder.recorded
+        add_to_locust(self._env.stats, self._name, batch.samples, recorder.examples)
+        data["inferslo"] = {
+            "worker": engine.record.index,
+            "samples": batch.samples.tobytes(),
+            "gaps": batch.gaps.tobytes(),
+            "sent": engine.sent,
+            "in_flight": engine.in_flight,
+            "counts": recorder.counts,
+            "examples": recorder.examples,
+            "errors": engine.record.errors,
+        }
+
+
+def _exit_at_end_of_stdin() -> None:
+    stdin = FileObjectPosix(sys.stdin.fileno(), "rb")
+    while stdin.read(4096):
+        pass
+    os._exit(3)
+
+
+def _exit_when_orphaned(parent: int) -> None:
+    while os.getppid() == parent:
+        gevent.sleep(1.0)
+    os._exit(3)

@@ -1,0 +1,232 @@
+"""A server that does nothing but answer, as fast as one core can: what the load engine is measured against.
+
+    python -m pytest_inferslo.servers.null --chunks 16 --first-ms 20 --gap-ms 5
+
+It speaks chat completions: a stream where the request says `"stream":true`, else one JSON body. The answer is
+a role, `chunks` tokens (each event in a segment of its own when there is time between them), usage and
+`[DONE]`. It prints its port. With `--truth FILE` it writes, per request, the monotonic ns at which the
+request was read and at which its first token was handed to the kernel, as native int64 pairs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import array
+import heapq
+import select
+import signal
+import socket
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_inferslo.timerfd import Timerfd, least_timer_slack
+
+_READ, _SECOND = select.EPOLLIN if hasattr(select, "EPOLLIN") else 1, 1_000_000_000
+clock = time.monotonic_ns
+
+_STREAMED = (
+    b'data: {"id":"chatcmpl-0123456789abcdef","object":"chat.completion.chunk","created":1796064758,'
+    b'"model":"null","choices":['
+)
+_EVENT = _STREAMED + b'{"index":0,"delta":%b,"logprobs":null,"finish_reason":%b}]}\n\n'
+_USAGE = _STREAMED + b'],"usage":{"prompt_tokens":16,"total_tokens":%d,"completion_tokens":%d}}\n\n'
+_WHOLE = (
+    b'{"id":"chatcmpl-0123456789abcdef","object":"chat.completion","created":1796064758,"model":"null",'
+    b'"choices":[{"index":0,"message":{"role":"assistant","content":"%b"},"finish_reason":"length"}],'
+    b'"usage":{"prompt_tokens":16,"total_tokens":%d,"completion_tokens":%d}}'
+)
+_HEAD = (
+    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
+)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """`first_ns` from the request to the first token, `gap_ns` between tokens; the whole server pauses for
+    `stall_ns` in every `stall_every_ns`.
+    """
+
+    chunks: int = 1
+    first_ns: int = 0
+    gap_ns: int = 0
+    stall_every_ns: int = 0
+    stall_ns: int = 0
+
+
+def _chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+def stream_parts(chunks: int) -> list[bytes]:
+    """The bytes of a streamed answer, one entry per token: head and role stand with the first, the end with
+    the last.
+    """
+    parts = []
+    for number in range(chunks):
+        reason = b'"length"' if number == chunks - 1 else b"null"
+        parts.append(_chunk(_EVENT % (b'{"content":" token%d"}' % number, reason)))
+    parts[0] = _HEAD + _chunk(_EVENT % (b'{"role":"assistant","content":""}', b"null")) + parts[0]
+    parts[-1] += _chunk(_USAGE % (16 + chunks, chunks)) + _chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n"
+    return parts
+
+
+def whole_answer(chunks: int) -> bytes:
+    body = _WHOLE % (b" token" * chunks, 16 + chunks, chunks)
+    return b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (
+        len(body),
+        body,
+    )
+
+
+class NullServer:
+    """`serve` runs until the process ends."""
+
+    def __init__(
+        self, shape: Shape, host: str = "127.0.0.1", port: int = 0, truth: Path | None = None
+    ) -> None:
+        self._shape = shape
+        self._parts = stream_parts(shape.chunks)
+        self._whole = whole_answer(shape.chunks)
+        self._truth = truth
+        self._times = array.array("q")
+        self._listener = socket.create_server((host, port), backlog=4096)
+        self._listener.setblocking(False)
+        self.port: int = self._listener.getsockname()[1]
+        self._sockets: dict[int, socket.socket] = {}
+        self._partial: dict[int, bytes] = {}
+        self._later: list[tuple[int, int, socket.socket, int, int, bool]] = []
+        self._pushed = 0
+        self._epoll = select.epoll()
+        self._timer = Timerfd()
+        least_timer_slack()
+
+    def serve(self) -> None:
+        poll, listener, timer = self._epoll.poll, self._listener.fileno(), self._timer.fileno()
+        self._epoll.register(listener, _READ)
+        self._epoll.register(timer, _READ)
+        stall_at = clock() + self._shape.stall_every_ns if self._shape.stall_every_ns else 1 << 62
+        while True:
+            for fd, _ in poll(-1):
+                if fd == timer:
+                    self._send_due()
+                elif fd == listener:
+                    self._accept()
+                else:
+                    self._read(fd)
+            if clock() >= stall_at:
+                time.sleep(self._shape.stall_ns / _SECOND)
+                stall_at += self._shape.stall_every_ns
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                sock, _ = self._listener.accept()
+            except BlockingIOError:
+                return
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._sockets[sock.fileno()] = sock
+            self._epoll.register(sock.fileno(), _READ)
+
+    def _read(self, fd: int) -> None:
+        try:
+            data = self._sockets[fd].recv(262144)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._close(fd)
+            return
+        if self._partial:
+            data = self._partial.pop(fd, b"") + data
+        end = data.find(b"\r\n\r\n") + 4
+        at = data.find(b"ontent-Length: ", 0, end)
+        if end < 4 or at < 0 or len(data) - end < int(data[at + 15 : data.find(b"\r", at)]):
+            self._partial[fd] = data
+            return
+        self._answer(self._sockets[fd], b'"stream":true' in data or b'"stream": true' in data)
+
+    def _answer(self, sock: socket.socket, streaming: bool) -> None:
+        now = clock()
+        shape = self._shape
+        if shape.first_ns or (streaming and shape.gap_ns and shape.chunks > 1):
+            self._push(now + shape.first_ns, sock, 0, now, streaming)
+            self._timer.arm(self._later[0][0])
+            return
+        for part in self._parts if streaming else (self._whole,):
+            self._send(sock, part)
+        self._log(now, now)
+
+    def _push(self, due: int, sock: socket.socket, part: int, received: int, streaming: bool) -> None:
+        self._pushed += 1
+        heapq.heappush(self._later, (due, self._pushed, sock, part, received, streaming))
+
+    def _send_due(self) -> None:
+        later, gap, last = self._later, self._shape.gap_ns, len(self._parts) - 1
+        while later and later[0][0] <= clock():
+            due, _, sock, part, received, streaming = heapq.heappop(later)
+            self._send(sock, self._parts[part] if streaming else self._whole)
+            if part == 0:
+                self._log(received, clock())
+            if streaming and part < last:
+                self._push(due + gap, sock, part + 1, received, True)
+        if later:
+            self._timer.arm(later[0][0])
+        else:
+            self._timer.disarm()
+
+    def _send(self, sock: socket.socket, data: bytes) -> None:
+        try:
+            sock.send(data)
+        except OSError:
+            if sock.fileno() >= 0:
+                self._close(sock.fileno())
+
+    def _log(self, received: int, sent: int) -> None:
+        if self._truth is not None:
+            self._times.extend((received, sent))
+            if len(self._times) >= 2 * 65536:
+                self.flush()
+
+    def flush(self) -> None:
+        if self._truth is not None:
+            with self._truth.open("ab") as file:
+                self._times.tofile(file)
+            del self._times[:]
+
+    def _close(self, fd: int) -> None:
+        self._epoll.unregister(fd)
+        self._partial.pop(fd, None)
+        self._sockets.pop(fd).close()
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m pytest_inferslo.servers.null")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--chunks", type=int, default=1)
+    for name in ("first", "gap", "stall-every", "stall"):
+        parser.add_argument(f"--{name}-ms", type=float, default=0.0)
+    parser.add_argument("--truth", type=Path)
+    args = parser.parse_args(argv)
+    shape = Shape(
+        args.chunks,
+        *(round(ms * 1e6) for ms in (args.first_ms, args.gap_ms, args.stall_every_ms, args.stall_ms)),
+    )
+    server = NullServer(shape, args.host, args.port, args.truth)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    print(server.port, flush=True)
+    try:
+        server.serve()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        server.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
