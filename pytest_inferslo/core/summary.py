@@ -165,6 +165,12 @@ class Summary:
         known = METRICS[metric]
         if known.source is Source.READING:
             return None if self.reading(metric, "mean", scope) is not None else "no reading came"
+        if metric == "server_cpu_increase":
+            unread = self.absent("server_cpu", scope)
+            no_idle = "no reading of the idle server with its CPU above 0"
+            return unread or (no_idle if self._cpu_increase(scope) is None else None)
+        if metric == "gpu_energy":
+            return None if self._energy(scope) is not None else "no reading came"
         if known.streaming and not any(self.frame.streamed):
             return "the scenario does not stream its answers"
         if known.tokens and scope in self._tallies:
