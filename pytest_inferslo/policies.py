@@ -1,4 +1,4 @@
-"""Policy files: where they are looked for, and `inferslo policy check | explain | import-openslo | schema`."""
+"""Policy files: where they are looked for, and the command `inferslo policy`."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ _LARGEST = 1 << 20
 def load_policy(name: str | Path, *, rootdir: Path | None = None, near: Path | None = None) -> Policy:
     """The policy of a path, or of a name in a folder `slo_policies`.
 
-    A name (without .yaml, or with it) is looked for as a path from the working directory and from `near`, then in
-    `slo_policies/` of `near` and its parents up to `rootdir`, and of `rootdir`. Raises PolicyError with every fault.
+    A name (without .yaml, or with it) is looked for as a path from the working directory and from `near`,
+    then in `slo_policies/` of `near` and its parents up to `rootdir`, and of `rootdir`. Raises PolicyError
+    with every fault.
     """
     return _load(str(name), _folders(rootdir or Path.cwd(), near), ())
 

@@ -1,4 +1,4 @@
-"""YAML 1.2 text as a document with places; everything that is no such text is a PolicyError with its place."""
+"""YAML 1.2 text as a document with places; whatever is no such text is a PolicyError with its place."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _DEEPEST = 40
 
 
 def read_document(data: bytes, file: str) -> Node:
-    """The one document in `data`. Raises PolicyError for bytes that are no UTF-8, no YAML, or several documents."""
+    """The one document in `data`; PolicyError for bytes that are no UTF-8, no YAML, or several documents."""
     text = _decoded(data, file)
     return _Converter(file).convert(_composed(text, file), 0)
 
@@ -87,7 +87,7 @@ class _Converter:
         if isinstance(node, SequenceNode):
             return ListNode(tuple(self.convert(item, depth + 1) for item in node.value), line, column)
         assert isinstance(node, MappingNode)
-        return MapNode(tuple(self._entry(*pair, depth) for pair in node.value), line, column)
+        return MapNode(tuple(self._entry(key, value, depth) for key, value in node.value), line, column)
 
     def _entry(self, key: Any, value: Any, depth: int) -> tuple[Scalar, Node]:
         word = self.convert(key, depth + 1)

@@ -1,14 +1,16 @@
 """How much a number of requests proves about a promise.
 
-A promise "at least a share p of the requests is within the limit" is tested exactly, as MLPerf's early stopping does:
-with t requests over the limit and h within, it is proved at confidence c when I(p; h, t + 1) <= 1 - c, where I is the
-regularised incomplete beta function (the binomial tail), and refuted when I(1 - p; t, h + 1) <= 1 - c. Both are
-one-sided; the two bounds together are the interval that a finding shows, so that the verdict and the interval agree.
+A promise "at least a share p of the requests is within the limit" is tested exactly, as MLPerf's early
+stopping does: with t requests over the limit and h within, it is proved at confidence c when I(p; h, t + 1)
+<= 1 - c, where I is the regularised incomplete beta function (the binomial tail), and refuted when I(1 - p;
+t, h + 1) <= 1 - c. Both are one-sided; the two bounds together are the interval that a finding shows, so
+that the verdict and the interval agree.
 
-Neighbouring requests share a queue, so n requests are worth fewer independent ones. The design effect (variance of
-the count over blocks of time, relative to independence) says how many fewer; the block length follows from the
-autocorrelation of the one-second slots. Korn and Graubard (1998) put the effective number, with a Student correction
-for the few blocks behind the estimate, into the exact interval. An effect under 1 is never used: the wider counts.
+Neighbouring requests share a queue, so n requests are worth fewer independent ones. The design effect
+(variance of the count over blocks of time, relative to independence) says how many fewer; the block length
+follows from the autocorrelation of the one-second slots. Korn and Graubard (1998) put the effective number,
+with a Student correction for the few blocks behind the estimate, into the exact interval. An effect under 1
+is never used: the wider counts.
 """
 
 from __future__ import annotations
@@ -48,11 +50,8 @@ class Clustering:
         return (normal / student) ** 2 / self.effect
 
 
-# --- exact tests of a share -----------------------------------------------------------------------------------
-
-
 def proves_share(within: Any, over: Any, share: float, confidence: float) -> Any:
-    """Whether `within` and `over` (numbers or arrays, not necessarily whole) prove that `share` are within."""
+    """Whether `within` and `over` (numbers or arrays, perhaps fractions) prove that `share` are within."""
     within, over = np.asarray(within, float), np.asarray(over, float)
     tail = special.betainc(np.maximum(within, 1e-300), over + 1, share)
     return (within > 0) & (tail <= 1 - confidence)
@@ -82,7 +81,7 @@ def required_samples(share: float, over: int, confidence: float) -> int:
 
 
 def share_bounds(hits: float, trials: float, confidence: float) -> tuple[float, float]:
-    """The one-sided Clopper-Pearson bounds of a share, each at `confidence`; `hits` of `trials` may be fractions."""
+    """The one-sided Clopper-Pearson bounds of a share, each at `confidence`; the counts may be fractions."""
     if trials <= 0:
         return 0.0, 1.0
     alpha = 1 - confidence
@@ -96,8 +95,8 @@ def quantile_ranks(
 ) -> tuple[int | None, int | None]:
     """The ranks (1..n) of the values that bound a quantile from below and from above; None where none does.
 
-    By order statistics: the upper bound is the smallest value that, taken as the limit, would be proved; the lower
-    bound the largest one that would still be refuted just under it.
+    By order statistics: the upper bound is the smallest value that, taken as the limit, would be proved;
+    the lower bound the largest one that would still be refuted just under it.
     """
     alpha = 1 - confidence
     scale = n / effective
@@ -122,7 +121,7 @@ def _first_rank(n: float, holds: Any) -> float | None:
 def samples_to_decide(
     within: float, over: float, share: float, confidence: float, *, most: float = 1e4
 ) -> float | None:
-    """The factor by which the run must grow, at the same shares, until it proves or refutes; None if none does."""
+    """The factor by which the run must grow, at the same shares, until it proves or refutes; None: never."""
     low, high = 1.0, 2.0
 
     def decides(factor: float) -> bool:
@@ -139,13 +138,11 @@ def samples_to_decide(
     return high
 
 
-# --- blocks of time -------------------------------------------------------------------------------------------
-
-
 def block_length(series: Floats) -> int:
-    """Slots per block after which neighbouring blocks are about independent (Politis and White 2004, simplified).
+    """Slots per block after which neighbouring blocks are about independent (after Politis and White 2004).
 
-    Twice the last lag of the autocorrelation before five insignificant ones in a row, at most a tenth of the series.
+    Twice the last lag of the autocorrelation before five insignificant ones in a row, at most a tenth of
+    the series.
     """
     n = len(series)
     longest = max(1, n // 10)
@@ -202,16 +199,13 @@ def _sum_variance(residuals: Floats, block: int) -> float:
     return float(batches @ batches) / len(batches) / block * n * n / max(1, n - block)
 
 
-# --- means ----------------------------------------------------------------------------------------------------
-
-
 def mean_bounds(
     slot_total: Floats, slot_count: npt.NDArray[Any], confidence: float
 ) -> tuple[float, float, Clustering] | None:
     """One-sided bounds of sum(total) / sum(count), each at `confidence`; None when there are too few blocks.
 
-    The wider of a moving-block bootstrap (seeded: the same numbers give the same bounds) and Student's interval over
-    blocks; the bootstrap alone is too narrow when blocks are few.
+    The wider of a moving-block bootstrap (seeded: the same numbers give the same bounds) and Student's
+    interval over blocks; the bootstrap alone is too narrow when blocks are few.
     """
     used = slot_count > 0
     totals, counts = slot_total[used].astype(float), slot_count[used].astype(float)
