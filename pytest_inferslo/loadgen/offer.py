@@ -67,6 +67,10 @@ class LoadGenerator:
         """Where workers of other hosts connect to."""
         return f"{self._bind}:{self._port}"
 
+    def pids(self) -> list[int]:
+        """The master and the workers on this host."""
+        return [process.pid for process in self._processes if process.poll() is None]
+
     def offer(
         self,
         order: LoadOrder,
