@@ -223,7 +223,7 @@ class Engine:
         return loads
 
     def _place(self, request: Request, budget: int) -> int:
-        """Gives a waiting request its cached prefix and its first chunk's blocks; 0 when that does not fit."""
+        """Gives a waiting request its cached prefix and its first chunk's blocks; 0 when they do not fit."""
         profile, blocks = self.profile, self.blocks
         reused: list[int] = []
         if profile.enable_prefix_caching:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
+from typing import Protocol
 
 from pytest_inferslo.backends.simulated.engine import Engine, Request, Step
-from pytest_inferslo.backends.simulated.timer import DeadlineTimer
 
 _RESYNC_S = 1.0
 """Past this lag the simulated clock jumps to the wall clock: the machine is too slow for the profile."""
@@ -14,11 +13,23 @@ _RESYNC_S = 1.0
 _EARLY_S = 1e-4
 
 
+class Timer(Protocol):
+    """Calls back once, at or after an absolute time."""
+
+    def arm(self, deadline: float) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class Pace:
-    """Runs the engine in the event loop. `deliver` gets the requests that have one more token."""
+    """Runs the engine by a clock and a timer. `deliver` gets the requests that have one more token."""
 
     def __init__(
-        self, engine: Engine, deliver: Callable[[list[Request]], None], loop: asyncio.AbstractEventLoop
+        self,
+        engine: Engine,
+        deliver: Callable[[list[Request]], None],
+        clock: Callable[[], float],
+        timer: Callable[[Callable[[], None]], Timer],
     ) -> None:
         self.engine = engine
         self.lag = 0.0
@@ -26,12 +37,9 @@ class Pace:
         self.resyncs = 0
         self._paused_until = 0.0
         self._deliver = deliver
-        self._loop = loop
+        self.now = clock
         self._step: Step | None = None
-        self._timer = DeadlineTimer(loop, self._due)
-
-    def now(self) -> float:
-        return self._loop.time()
+        self._timer = timer(self._due)
 
     def submit(self, request: Request) -> None:
         """Hands a request to the engine as having arrived now."""

@@ -8,6 +8,7 @@ import time
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 
 from pytest_inferslo import __version__
@@ -19,6 +20,7 @@ from pytest_inferslo.backends.simulated.faults import Fault, Script
 from pytest_inferslo.backends.simulated.pace import Pace
 from pytest_inferslo.backends.simulated.profile import Profile
 from pytest_inferslo.backends.simulated.streams import BodySink, Format, Sink, StreamSink
+from pytest_inferslo.backends.simulated.timer import DeadlineTimer
 from pytest_inferslo.backends.simulated.tokens import answer_words
 from pytest_inferslo.servers.http import Exchange
 
@@ -51,7 +53,7 @@ class SimulatedServer:
         loop = asyncio.get_running_loop()
         self.settings = settings
         self.engine = Engine(settings.profile, settings.seed)
-        self.pace = Pace(self.engine, self._deliver, loop)
+        self.pace = Pace(self.engine, self._deliver, loop.time, partial(DeadlineTimer, loop))
         self.damage = Damage(self.pace, loop)
         self.damage.install(settings.script)
         self.limits = Limits(settings.profile.max_model_len, settings.profile.chat_output_tokens)
