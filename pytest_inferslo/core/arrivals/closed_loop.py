@@ -40,7 +40,7 @@ class ClosedLoop:
         return None
 
     def schedule(self, seconds: float, seed: int, lead: float = 0.0) -> ArrivalSchedule:
-        starts = np.arange(self.users) * (self.ramp / self.users)
+        starts = np.arange(self.users, dtype=np.float64) * (self.ramp / self.users)
         index = np.arange(self.users, dtype=np.int64)
         stream = np.zeros(self.users, np.int8)
         return ArrivalSchedule(nanoseconds(starts), index, stream, round(seconds * 1e9), closed=True)

@@ -12,7 +12,9 @@ import numpy.typing as npt
 from pytest_inferslo.core import fields, seeds
 from pytest_inferslo.core.adapters import Adapters, endpoint_weights
 from pytest_inferslo.core.arrivals.closed_loop import ClosedLoop
+from pytest_inferslo.core.arrivals.open_loop import OpenLoop
 from pytest_inferslo.core.arrivals.schedule import Arrivals, ArrivalSchedule, Span, Tokens, of_times
+from pytest_inferslo.core.arrivals.trace import Trace
 from pytest_inferslo.core.fields import Seconds
 from pytest_inferslo.core.prompts import Prompts
 from pytest_inferslo.core.samples import ABSENT
@@ -86,12 +88,12 @@ class Phases:
 def phase(name: str, arrivals: Arrivals, duration: Seconds | None = None) -> Part:
     """A named phase for `phases`; without `duration` (the last one alone) it lasts until the window ends."""
     fields.names("name", [name])
-    _refuse_closed(f"phase {name!r}", arrivals)
+    _check_part(f"phase {name!r}", arrivals, OpenLoop, Trace)
     return Part(name, arrivals, 0.0 if duration is None else fields.seconds("duration", duration))
 
 
 def phases(*parts: Part) -> Phases:
-    """One after another: `phases(phase("calm", constant(20), "30s"), phase("storm", poisson(200), "10s"))`."""
+    """One after another: `phases(phase("calm", constant(20), "30s"), phase("storm", poisson(200)))`."""
     if not parts:
         raise fields.refuse("phases", parts, "accepted: one or more phase(name, arrivals, duration)")
     for part in parts:
@@ -174,7 +176,7 @@ def stream(
 ) -> Stream:
     """A named stream for `streams`; what it does not say is the scenario's own."""
     fields.names("name", [name])
-    _refuse_closed(f"stream {name!r}", arrivals)
+    _check_part(f"stream {name!r}", arrivals, OpenLoop, Trace, Phases)
     weights = endpoint_weights(endpoints, f"stream {name!r}: endpoints")
     return Stream(name, arrivals, prompts, adapters, weights, api, streaming)
 
@@ -188,9 +190,10 @@ def streams(*parts: Stream) -> SideBySide:
     return SideBySide(parts)
 
 
-def _refuse_closed(where: str, arrivals: Arrivals) -> None:
+def _check_part(where: str, arrivals: Arrivals, *kinds: type) -> None:
     if isinstance(arrivals, ClosedLoop):
         raise fields.refuse(where, arrivals, "concurrency() stands alone; accepted: open-loop arrivals")
+    fields.instance(where, arrivals, kinds, "constant(), poisson(), bursts(), trace(), ...")
 
 
 def _shifted(schedule: ArrivalSchedule, seconds: float) -> ArrivalSchedule:

@@ -34,7 +34,7 @@ class Pieces:
 
     @classmethod
     def of(cls, parts: Sequence[tuple[float, float, float]], seconds: float, lead: float = 0.0) -> Pieces:
-        """From (length, first rate, last rate) parts: `lead` seconds of the first rate, then these until `seconds`."""
+        """From (length, first rate, last rate) parts; `lead` seconds of the first rate come before."""
         start, first, last = [0.0], [], []
         for length, r0, r1 in ((lead, parts[0][1], parts[0][1]), *parts):
             room = seconds - start[-1]
