@@ -188,6 +188,7 @@ class Reply(Answer):
             self._state = _CLOSE
         else:
             self._state = _LENGTH
+            self.fail(Outcome.NO_OUTPUT, f"status {head.status} without a body")
             self._end_of_message(data, t)
             return None
         return data
