@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_inferslo.backends import supervisor
-from pytest_inferslo.backends.supervisor import Process, descendants, name_of
+from pytest_inferslo.backends.supervisor import Process, descendants, is_alive, name_of
 from pytest_inferslo.errors import BackendConfigError, BackendStartError
 
 #: Stands in the environment of the server and, unless they clear it, of all its descendants.
@@ -52,21 +52,24 @@ class ServerProcess:
         log_path: Path,
         cwd: Path | None = None,
     ) -> None:
-        self.command = tuple(command)
-        self.log_path = log_path
+        program, *arguments = command
+        # The supervisor works in "/": what is meant from here must say so. Links stay, since a virtual environment
+        # is found by the path of its interpreter.
+        self.command = (os.path.abspath(program) if os.sep in program else program, *arguments)  # noqa: PTH100
+        self.log_path = log_path.absolute()
         self.status: int | None = None
         self._marker = f"{MARKER}={uuid.uuid4().hex}"
         self._events = b""
         self._family: dict[int, Process] = {}
         self._stopped: StopReport | None = None
-        log_path.parent.mkdir(parents=True, exist_ok=True)
-        self._log_start = log_path.stat().st_size if log_path.exists() else 0
+        self.log_path.parent.mkdir(parents=True, exist_ok=True)
+        self._log_start = self.log_path.stat().st_size if self.log_path.exists() else 0
         self._supervisor = self._start_supervisor()
         name, _, value = self._marker.partition("=")
         order = {
             "command": self.command,
-            "cwd": str(cwd) if cwd else None,
-            "log": str(log_path),
+            "cwd": str((cwd or Path()).absolute()),
+            "log": str(self.log_path),
             "environment": {**environment, name: value},
         }
         self._tell(order)
@@ -97,8 +100,11 @@ class ServerProcess:
         """The server's exit status once it has ended (negative: by that signal), None while it runs."""
         while self._read_event(0.0) is not None:
             pass
-        if self.status is None and self._supervisor.poll() is not None:
-            self.status = -9  # the kernel ends the server with its supervisor (PR_SET_PDEATHSIG)
+        if self.status is None and not is_alive(self.pid):
+            self._next_event(
+                1.0
+            )  # the server's end is on its way from the supervisor, unless that was killed too
+            self.status = self.status if self.status is not None else -9
         return self.status
 
     def family(self) -> list[Process]:

@@ -86,11 +86,7 @@ class Readiness:
         if answer.status == 404 and probe.endpoint.model:
             return (probe.endpoint.model,)
         names = model_names(answer.json()) if answer.status == 200 else ()
-        wanted = probe.endpoint.model
-        if not names or (wanted and wanted not in names and self._process is not None):
-            seen = f"it lists {', '.join(names)}, not {wanted}" if names else str(answer)
-            return Answer(answer.status, seen)
-        return names
+        return names or Answer(answer.status, f"it lists no model: {answer}")
 
     def _choose_model(self, endpoint: Endpoint, listed: tuple[str, ...]) -> str:
         if not listed or endpoint.model in listed:

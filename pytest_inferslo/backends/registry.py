@@ -53,6 +53,6 @@ def resolve(
     near = difflib.get_close_matches(spec, known, n=2)
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     raise BackendConfigError(
-        f"--backend={spec}: no such backend. {hint}Known are {', '.join(known)}, a URL (http://HOST:PORT) and "
-        "the path of a .yaml file that names several"
+        f"--backend={spec}: no such backend. {hint}Known are {', '.join(known)}, a URL "
+        "(http://HOST:PORT) and the path of a .yaml file that names several"
     )

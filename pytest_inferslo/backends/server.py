@@ -88,25 +88,23 @@ class RunningServer:
             if self.pid is not None and not is_same(self._attached, read_process(self.pid)):
                 raise BackendDiedError(f"{self.name}: process {self.pid} (--server-pid) is gone")
             return
+        self._check_family(self._process)
         if (status := self._process.poll()) is not None:
             raise BackendDiedError(
                 f"{self.name}: the server exited with {described(status)}\n{self._process.log_tail()}"
             )
-        self._check_family()
 
-    def _check_family(self) -> None:
+    def _check_family(self, process: ServerProcess) -> None:
         """A vanished child is a death only if the server itself no longer calls itself healthy."""
-        assert self._process is not None
-        alive = {(member.pid, member.started) for member in self._process.family()}
-        lost = [pid for pid, member in self._at_ready.items() if (pid, member.started) not in alive]
-        if not lost:
+        lost = [pid for pid, member in self._at_ready.items() if not is_same(member, read_process(pid))]
+        if not lost or process.pid in lost:
             return
         if self._launch.health_path is not None:
             answer = self._probe.get(self._launch.health_path, _HEALTH_TIMEOUT_S)
             if answer.status != 200:
                 raise BackendDiedError(
                     f"{self.name}: its process {lost[0]} is gone and its health page says {answer}\n"
-                    f"{self._process.log_tail()}"
+                    f"{process.log_tail()}"
                 )
         self.notes.append(f"processes of the server ended while it stayed healthy: {lost}")
         for pid in lost:

@@ -70,6 +70,12 @@ def read_process(pid: int, proc_root: str = "/proc") -> Process | None:
     return Process(pid, int(fields[1]), int(fields[19]), fields[0] in (b"Z", b"X"))
 
 
+def is_alive(pid: int, proc_root: str = "/proc") -> bool:
+    """Whether there is such a process, and no mere zombie of it."""
+    process = read_process(pid, proc_root)
+    return process is not None and not process.zombie
+
+
 def is_same(before: Process | None, now: Process | None) -> bool:
     """Whether `now` is the living process that `before` was: pids are reused, and zombies do not live."""
     return before is not None and now is not None and before.started == now.started and not now.zombie
@@ -90,12 +96,12 @@ def descendants(root: int, proc_root: str = "/proc") -> list[Process]:
 
 
 def name_of(pid: int, proc_root: str = "/proc") -> str:
-    """The command line of a process in at most 60 characters, or the kernel's short name for it."""
+    """The command line of a process in at most 120 characters, or the kernel's short name for it."""
     with contextlib.suppress(OSError):
         with Path(f"{proc_root}/{pid}/cmdline").open("rb") as file:
             words = file.read().replace(b"\0", b" ").decode(errors="replace").strip()
         if words:
-            return words if len(words) <= 60 else words[:57] + "..."
+            return words if len(words) <= 120 else words[:117] + "..."
         return Path(f"{proc_root}/{pid}/comm").read_text().strip()
     return "?"
 

@@ -1,0 +1,74 @@
+"""However the pytest process ends, its server and everything below it end too (cases 42 and 44)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+_OWNER = """
+import os, sys, time
+from pathlib import Path
+sys.path.insert(0, {folder!r})
+from conftest import Faulty
+from pytest_inferslo.backends import BackendOptions, start
+
+with start(Faulty(("--engine", {engine!r})), BackendOptions(log_path=Path({log!r}))) as server:
+    print("ready", server.pid, flush=True)
+    {then}
+"""
+
+
+def start_owner(tmp_path: Path, engine: str, then: str = "time.sleep(600)") -> subprocess.Popen[str]:
+    code = _OWNER.format(folder=str(Path(__file__).parent), log=str(tmp_path / "log"), engine=engine,
+    then=then) owner = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert owner.stdout is not None assert owner.stdout.readline().startswith("ready") return owner
+
+
+def nothing_left(survivors: Callable[[], list[str]], seconds: float = 10.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while survivors() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not survivors()
+
+
+@pytest.mark.parametrize("engine", ["plain", "stubborn", "orphan"])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["SIGKILL", "SIGINT"])
+def test_a_signal_to_pytest(
+    tmp_path: Path, survivors: Callable[[], list[str]], engine: str, number: signal.Signals
+) -> None:
+    owner = start_owner(tmp_path, engine)
+    assert len(survivors()) >= 3
+    os.kill(owner.pid, number)
+    owner.wait()
+    assert nothing_left(survivors), survivors()
+    assert owner.stdout is not None
+    owner.stdout.close()
+
+
+def test_a_hard_exit_as_of_pytest_timeout(tmp_path: Path, survivors: Callable[[], list[str]]) -> None:
+    owner = start_owner(tmp_path, "stubborn", then="os._exit(1)")
+    owner.wait()
+    assert nothing_left(survivors), survivors()
+    assert owner.stdout is not None
+    owner.stdout.close()
+
+
+def test_a_forked_child_of_pytest_does_not_keep_the_server_alive(
+    tmp_path: Path, survivors: Callable[[], list[str]]
+) -> None:
+    """A fork inherits the pipe to the supervisor, so the end of file alone would not tell that pytest is gone."""
+    then = "(os.execvp('sleep', ['sleep', '5', ]) if os.fork() == 0 else os._exit(1))"
+    owner = start_owner(tmp_path, "plain", then=then.replace("os.execvp('sleep', ['sleep', '5', ])",
+    "time.sleep(6)")) owner.wait() deadline = time.monotonic() + 5.0 while any("faulty_server" in line for
+    line in survivors()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any("faulty_server" in line for line in survivors())
+    assert owner.stdout is not None
+    owner.stdout.close()
