@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import gc
+import resource
 import signal
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pytest_inferslo.backends.simulated.faults import Script, parse_script
 from pytest_inferslo.backends.simulated.profile import load_profile, read_mapping, shipped_profiles
 from pytest_inferslo.errors import BackendConfigError
+
+if TYPE_CHECKING:
+    from pytest_inferslo.backends.simulated.server import Settings
 
 _OVERRIDES = (
     ("max_num_seqs", int, "sequences in one batch"),
@@ -69,9 +75,12 @@ def run(args: argparse.Namespace) -> int:
     except BackendConfigError as error:
         print(f"simulated server: {error}", file=sys.stderr)
         return 4
-    return asyncio.run(
-        serve(Settings(profile, args.model, adapters, args.seed, script), args.host, args.port)
-    )
+    settings = Settings(profile, args.model, adapters, args.seed, script)
+    try:
+        return asyncio.run(serve(settings, args.host, args.port))
+    except OSError as error:
+        print(f"simulated server: cannot listen on {args.host} port {args.port}: {error}", file=sys.stderr)
+        return 4
 
 
 def _script(path: str | None) -> Script:
@@ -91,12 +100,12 @@ def _adapter(text: str) -> tuple[str, str]:
     return name, path
 
 
-async def serve(settings: object, host: str, port: int) -> int:
-    """Runs one server until a signal asks it to stop."""
-    from pytest_inferslo.backends.simulated.server import Settings, SimulatedServer
+async def serve(settings: Settings, host: str, port: int) -> int:
+    """Runs one server until a signal asks it to stop. Raises OSError when the address cannot be had."""
+    from pytest_inferslo.backends.simulated.server import SimulatedServer
     from pytest_inferslo.servers.http import HttpServer
 
-    assert isinstance(settings, Settings)
+    _allow_many_connections()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -104,7 +113,8 @@ async def serve(settings: object, host: str, port: int) -> int:
     delay = settings.script.delay_before_listening()
     if delay:
         print(f"simulated server: starts to listen in {delay:g} s (fault script)", flush=True)
-        await asyncio.wait({asyncio.ensure_future(stop.wait())}, timeout=delay)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), delay)
     server = SimulatedServer(settings)
     gc.collect()
     gc.freeze()
@@ -119,6 +129,14 @@ async def serve(settings: object, host: str, port: int) -> int:
         await asyncio.sleep(0.05)
     print("simulated server: stopped", flush=True)
     return 0
+
+
+def _allow_many_connections() -> None:
+    """The soft limit on open files is often 1,024, which is fewer than the connections of one load test."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 1 << 20 if hard == resource.RLIM_INFINITY else hard
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -121,7 +121,10 @@ def load_profile(name_or_path: str) -> Profile:
 def read_mapping(text: str, where: str) -> dict[str, Any]:
     """A YAML or JSON mapping. Raises BackendConfigError."""
     if text.lstrip().startswith("{"):
-        value = json.loads(text)
+        try:
+            value = json.loads(text)
+        except ValueError as error:
+            raise BackendConfigError(f"{where}: {error}") from error
     else:
         from ruamel.yaml import YAML, YAMLError
 
