@@ -1,0 +1,122 @@
+"""A run's progress while it goes.
+
+One line that is redrawn on a terminal, a plain line now and then elsewhere.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol, TextIO
+
+from pytest_inferslo.reports.wording import count, duration, printable
+
+_REDRAW_SECONDS = 0.1
+_PLAIN_SECONDS = 5.0
+_RATE_SECONDS = 2.0
+_BAR = 16
+_BEHIND_SHARE = 0.01
+
+
+class LoadProgress(Protocol):
+    """How far a load is: seconds since the schedule's zero (negative before it), and requests so far."""
+
+    @property
+    def elapsed_s(self) -> float: ...
+    @property
+    def intended(self) -> int: ...
+    @property
+    def sent(self) -> int: ...
+    @property
+    def succeeded(self) -> int: ...
+    @property
+    def failed(self) -> int: ...
+    @property
+    def in_flight(self) -> int: ...
+
+
+class ProgressLine:
+    """Writes to `stream`. On a TTY the line is redrawn in place at most ten times a second and erased by
+    `close`; elsewhere a line is added about every five seconds, so that a CI log shows life and stays short.
+
+    `width` None is the terminal's own at that moment.
+    """
+
+    def __init__(
+        self,
+        stream: TextIO,
+        width: int | None = None,
+        is_tty: bool | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._stream, self._width, self._clock = stream, width, clock
+        self._is_tty = stream.isatty() if is_tty is None else is_tty
+        self._every = _REDRAW_SECONDS if self._is_tty else _PLAIN_SECONDS
+        self._next = float("-inf")
+        self._drawn = False
+        self._recent: deque[tuple[float, int, int]] = deque()
+
+    def update(
+        self, progress: LoadProgress, total_s: float, *, label: str = "", p99_ns: float | None = None
+    ) -> None:
+        """Show a load under way; `total_s` is its whole length, warm-up included."""
+        done = progress.succeeded + progress.failed
+        if self._recent and progress.elapsed_s < self._recent[-1][0]:
+            self._recent.clear()
+        self._recent.append((progress.elapsed_s, progress.sent, done))
+        while len(self._recent) > 2 and self._recent[1][0] <= progress.elapsed_s - _RATE_SECONDS:
+            self._recent.popleft()
+        self.say(self._text(progress, total_s, label, p99_ns))
+
+    def say(self, text: str) -> None:
+        """Show any other state (the start of a server), at the same pace."""
+        now = self._clock()
+        if now < self._next:
+            return
+        self._next = now + self._every
+        cleaned = printable(text, ascii_only=not self._speaks_utf8())
+        if self._is_tty:
+            room = (self._width or shutil.get_terminal_size().columns) - 1
+            self._stream.write(f"\r\x1b[K{cleaned[:room]}")
+            self._drawn = True
+        else:
+            self._stream.write(f"{cleaned}\n")
+        self._stream.flush()
+
+    def close(self) -> None:
+        """Leave the terminal as it was, for the next writer's line; the next load starts at once."""
+        if self._drawn:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+        self._drawn, self._next = False, float("-inf")
+        self._recent.clear()
+
+    def _text(self, progress: LoadProgress, total_s: float, label: str, p99_ns: float | None) -> str:
+        elapsed = max(0.0, min(progress.elapsed_s, total_s))
+        parts = [f"{elapsed:.0f}/{total_s:.0f} s", *self._rates(), f"in flight {count(progress.in_flight)}"]
+        if progress.intended - progress.sent > max(1, _BEHIND_SHARE * progress.intended):
+            parts.append(f"not sent {count(progress.intended - progress.sent)}")
+        if progress.failed:
+            parts.append(f"failed {count(progress.failed)}")
+        if p99_ns is not None:
+            parts.append(f"p99 {duration(p99_ns)}")
+        if self._is_tty:
+            filled = round(_BAR * elapsed / total_s) if total_s else 0
+            parts.insert(0, f"[{'#' * filled}{'.' * (_BAR - filled)}]")
+        if progress.elapsed_s > total_s:
+            parts.append("draining")
+        return "  ".join(filter(None, [label, *parts]))
+
+    def _rates(self) -> list[str]:
+        """Requests per second of the last two seconds: sent, and ended in any way."""
+        (then, sent, done), (now, last_sent, last_done) = self._recent[0], self._recent[-1]
+        if now - then <= 0:
+            return []
+        offered, delivered = (last_sent - sent) / (now - then), (last_done - done) / (now - then)
+        return [f"offered {offered:,.0f}/s", f"delivered {delivered:,.0f}/s"]
+
+    def _speaks_utf8(self) -> bool:
+        return (getattr(self._stream, "encoding", None) or "").lower().replace("-", "") == "utf8"

@@ -1,0 +1,207 @@
+"""What a person reads on a terminal: the verdict of a run, and several runs side by side.
+
+The same text is the failing test's message, so it is complete: what was promised and seen, why it is not a
+pass, what most likely caused it, whether the measurement holds, and how the requests ended.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pytest_inferslo.core.rubric import decides
+from pytest_inferslo.core.summary import Summary
+from pytest_inferslo.core.verdict import Finding, Status, Verdict
+from pytest_inferslo.reports.causes import likely_causes, ranked_outcomes
+from pytest_inferslo.reports.figures import figures
+from pytest_inferslo.reports.page import STYLES, Column, Page
+from pytest_inferslo.reports.progress import ProgressLine
+from pytest_inferslo.reports.wording import backend_name, count, percent
+
+__all__ = ["ProgressLine", "comparison_table", "render_verdict"]
+
+_COLUMNS = (
+    Column("objective", rest=True),
+    Column("limit"),
+    Column("observed"),
+    Column("samples", right=True, least=7),
+    Column("verdict", least=7),
+)
+
+
+def render_verdict(
+    verdict: Verdict,
+    record: Mapping[str, Any],
+    summary: Summary | None,
+    *,
+    width: int = 80,
+    colour: bool = False,
+    unicode: bool = False,
+) -> str:
+    """The whole verdict as text of at most `width` columns.
+
+    Plain ASCII without colour unless asked otherwise.
+    """
+    page = Page(width, colour=colour, unicode=unicode)
+    _headline(page, verdict, record)
+    rows = [_row(finding) for finding in verdict.findings]
+    page.table(_COLUMNS, rows, [STYLES[finding.status.value] for finding in verdict.findings])
+    _reasons(page, verdict)
+    _rubric(page, verdict)
+    _items(page, "Likely cause", likely_causes(verdict, record, summary))
+    _validity(page, verdict)
+    _requests(page, record, summary)
+    _items(page, "Notes", [*verdict.notes, *(n for n in record.get("notes") or () if n not in verdict.notes)])
+    _where(page, verdict, record)
+    return page.text()
+
+
+def comparison_table(
+    runs: Sequence[tuple[str, Mapping[str, Any], Verdict, Summary | None]],
+    *,
+    width: int = 80,
+    colour: bool = False,
+    unicode: bool = False,
+) -> str:
+    """Several runs of one scenario side by side: one column per run, one line per objective and figure.
+
+    `runs` are (label, record, verdict, summary).
+    """
+    page = Page(width, colour=colour, unicode=unicode)
+    columns = [Column("", rest=True, least=16), *(Column(label) for label, *_ in runs)]
+    rows = [["verdict", *(verdict.status.value for _, _, verdict, _ in runs)]]
+    for objective in dict.fromkeys(_identity(f) for _, _, verdict, _ in runs for f in verdict.findings):
+        found = [next((f for f in v.findings if _identity(f) == objective), None) for _, _, v, _ in runs]
+        rows.append([" ".join(filter(None, objective)), *(_compared(finding) for finding in found)])
+    for name, cells in _measures(runs).items():
+        rows.append([name, *cells])
+    page.table(columns, rows)
+    return page.text()
+
+
+def _headline(page: Page, verdict: Verdict, record: Mapping[str, Any]) -> None:
+    scenario = record.get("scenario") or {}
+    window = record.get("window") or {}
+    seconds = (window.get("end", 0) - window.get("start", 0)) / 1e9
+    page.line(
+        f"{verdict.status.value}: {scenario.get('name', 'run')} on {backend_name(record)}, "
+        f"policy {verdict.policy}",
+        style=STYLES[verdict.status.value],
+    )
+    judged = [finding for finding in verdict.findings if decides(finding)]
+    passed = sum(finding.status is Status.PASS for finding in judged)
+    proven = f"{passed} of {len(judged)} objectives proven at {percent(verdict.confidence)} confidence"
+    if verdict.status is Status.INVALID:
+        proven = "the measurement cannot be trusted, so nothing is proven"
+    page.line(f"{proven}; {seconds:g} s measured, seed {record.get('seed', 'unknown')}")
+
+
+def _row(finding: Finding) -> list[str]:
+    objective = finding.objective
+    if finding.scope and finding.scope != "all" and finding.scope not in objective:
+        objective += f"\n{finding.scope}"
+    observed = finding.observed_text or "not measured"
+    if finding.observed == math.inf:
+        observed += " (failures)"
+    if finding.interval_text:
+        observed += f"\n{finding.interval_text}"
+    samples = count(finding.samples)
+    if finding.samples and finding.effective_samples < 0.95 * finding.samples:
+        samples += f"\neff. {count(finding.effective_samples)}"
+    status = finding.status.value
+    if finding.severity == "warn":
+        status += "\nwarns only"
+    elif finding.optional:
+        status += "\noptional"
+    return [objective, finding.limit_text, observed, samples, status]
+
+
+def _reasons(page: Page, verdict: Verdict) -> None:
+    open_findings = [f for f in verdict.findings if f.status is not Status.PASS and (f.reason or f.source)]
+    if not open_findings:
+        return
+    page.heading("Why")
+    for finding in open_findings:
+        place = f" ({finding.source})" if finding.source else ""
+        reason = f": {finding.reason}" if finding.reason else ""
+        page.line(f"{finding.objective}{place}{reason}", indent=2, hang=2)
+
+
+def _rubric(page: Page, verdict: Verdict) -> None:
+    if not verdict.rubric:
+        return
+    page.heading("Score")
+    for name, value in verdict.rubric.items():
+        page.line(f"{name.replace('_', ' ')}: {_plain(value)}", indent=2, hang=2)
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_plain(each)}" for key, each in value.items())
+    if isinstance(value, (list, tuple)):
+        return "; ".join(_plain(each) for each in value) or "none"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _validity(page: Page, verdict: Verdict) -> None:
+    broken = [guard for guard in verdict.guards if not guard.ok]
+    if not broken:
+        if verdict.guards:
+            page.gap()
+            page.line(f"Measurement valid: all {len(verdict.guards)} guards hold")
+        return
+    page.heading(f"Measurement invalid: {len(broken)} of {len(verdict.guards)} guards broken")
+    for guard in broken:
+        reason = f": {guard.reason}" if guard.reason else ""
+        page.line(
+            f"{guard.name} {guard.observed_text}, allowed {guard.threshold_text}{reason}", indent=2, hang=2
+        )
+
+
+def _requests(page: Page, record: Mapping[str, Any], summary: Summary | None) -> None:
+    counts = vars(summary.counts()) if summary is not None else record["counts"]
+    scope = "in the window" if summary is not None else "in the run"
+    parts = [
+        f"{count(counts[name])} {name.replace('_', ' ')}"
+        for name in ("succeeded", "failed", "unfinished", "never_sent")
+        if counts[name] or name == "succeeded"
+    ]
+    page.gap()
+    page.line(f"Requests {scope}: {count(counts['intended'])} intended = {' + '.join(parts)}", hang=2)
+    for name, number, example in ranked_outcomes(record, summary):
+        said = f", as: {example}" if example else ""
+        page.line(f"{name} {count(number)}{said}", indent=2, hang=2)
+
+
+def _items(page: Page, title: str, items: Sequence[str]) -> None:
+    if items:
+        page.heading(title)
+        for item in items:
+            page.line(f"- {item}", indent=2, hang=2)
+
+
+def _where(page: Page, verdict: Verdict, record: Mapping[str, Any]) -> None:
+    for run_id in verdict.run_ids or ((record["run_id"],) if record.get("run_id") else ()):
+        page.gap()
+        page.line(f"Run {run_id}")
+
+
+def _identity(finding: Finding) -> tuple[str, str]:
+    return finding.objective, "" if finding.scope in ("", "all") else finding.scope
+
+
+def _compared(finding: Finding | None) -> str:
+    if finding is None:
+        return "-"
+    mark = "" if finding.status is Status.PASS else f"\n{finding.status.value}"
+    return (finding.observed_text or "not measured") + mark
+
+
+def _measures(
+    runs: Sequence[tuple[str, Mapping[str, Any], Verdict, Summary | None]],
+) -> dict[str, list[str]]:
+    """Figures that a reader compares whatever the policy promises; a line that no run has is left out."""
+    columns = [figures(summary) if summary is not None else {} for *_, summary in runs]
+    names = dict.fromkeys(name for column in columns for name in column)
+    return {name: [column.get(name, "-") for column in columns] for name in names}

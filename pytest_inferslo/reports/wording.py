@@ -1,0 +1,58 @@
+"""How numbers and foreign text are written for people."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping
+from typing import Any
+
+from pytest_inferslo.core.metrics import METRICS, Dimension
+from pytest_inferslo.core.units import format_quantity
+
+_ASCII = str.maketrans(
+    {"µ": "u", "μ": "u", "≤": "<=", "≥": ">=", "–": "-", "—": "-", "…": "...", "−": "-", "×": "x", "·": "."}
+)
+
+
+def printable(text: str, *, ascii_only: bool = False) -> str:
+    """Text of a server or a user on one line.
+
+    White space joined, control and escape characters shown as `?`.
+    """
+    joined = " ".join(text.split())
+    clean = "".join("?" if unicodedata.category(char) in ("Cc", "Cf", "Cs") else char for char in joined)
+    if not ascii_only:
+        return clean
+    return clean.translate(_ASCII).encode("ascii", "backslashreplace").decode("ascii")
+
+
+def count(number: float) -> str:
+    """3,600."""
+    return f"{number:,.0f}"
+
+
+def quantity(metric: str, value: float) -> str:
+    """A value of a metric, from its base unit: 250ms, 0.1%."""
+    return format_quantity(value, METRICS[metric].dimension)
+
+
+def duration(nanoseconds: float) -> str:
+    return format_quantity(nanoseconds, Dimension.TIME)
+
+
+def percent(share: float) -> str:
+    return format_quantity(share, Dimension.SHARE)
+
+
+def outcome_name(name: str) -> str:
+    """`HTTP_OVERLOADED` as people read it: http overloaded."""
+    return name.lower().replace("_", " ")
+
+
+def backend_name(record: Mapping[str, Any]) -> str:
+    """The backend with its version, where that is one short word."""
+    backend = record.get("backend") or {}
+    name, version = str(backend.get("name") or "unknown backend"), backend.get("version")
+    if isinstance(version, Mapping):
+        version = version.get("version")
+    return f"{name} {version}" if isinstance(version, str) and version else name
