@@ -21,6 +21,7 @@ from enum import Enum
 from typing import Any, Protocol
 from urllib.parse import quote
 
+from pytest_inferslo.core.prompts import Prompt
 from pytest_inferslo.core.samples import Outcome
 from pytest_inferslo.loadgen.answer import CONTENT, NO_OUTPUT, REASONING, Answer
 
@@ -31,17 +32,6 @@ class End(Enum):
     FINISH = "finish reasons"
     MESSAGE = "a last message"
     BODY = "the end of the body"
-
-
-class PromptText(Protocol):
-    """What a dialect needs of a prompt: `messages` for chats, `text` for the others."""
-
-    @property
-    def messages(self) -> list[dict[str, str]]: ...
-    @property
-    def text(self) -> str: ...
-    @property
-    def max_tokens(self) -> int: ...
 
 
 class Dialect(Protocol):
@@ -57,7 +47,7 @@ class Dialect(Protocol):
 
     def path(self, model: str) -> str: ...
 
-    def body(self, prompt: PromptText, model: str, streaming: bool) -> Json: ...
+    def body(self, prompt: Prompt, model: str, streaming: bool) -> Json: ...
 
     def read_event(self, event: Json, answer: Answer) -> int:
         """One event of a stream: NO_OUTPUT, REASONING or CONTENT; facts go into `answer`."""
@@ -105,7 +95,7 @@ class OpenAIChoices:
     def path(self, model: str) -> str:
         return "/v1/chat/completions" if self.chat else "/v1/completions"
 
-    def body(self, prompt: PromptText, model: str, streaming: bool) -> Json:
+    def body(self, prompt: Prompt, model: str, streaming: bool) -> Json:
         body: Json = {"model": model, "max_tokens": prompt.max_tokens, "stream": streaming}
         if self.chat:
             body["messages"] = prompt.messages
@@ -153,8 +143,8 @@ class Embeddings:
     def path(self, model: str) -> str:
         return "/v1/embeddings"
 
-    def body(self, prompt: PromptText, model: str, streaming: bool) -> Json:
-        return {"model": model, "input": prompt.text}
+    def body(self, prompt: Prompt, model: str, streaming: bool) -> Json:
+        return {"model": model, "input": prompt.text if len(prompt.inputs) == 1 else list(prompt.inputs)}
 
     def read_event(self, event: Json, answer: Answer) -> int:
         raise ValueError("embeddings are never streamed")
@@ -181,7 +171,7 @@ class Responses:
     def path(self, model: str) -> str:
         return "/v1/responses"
 
-    def body(self, prompt: PromptText, model: str, streaming: bool) -> Json:
+    def body(self, prompt: Prompt, model: str, streaming: bool) -> Json:
         return {
             "model": model,
             "input": prompt.messages,
@@ -241,7 +231,7 @@ class Generate:
     def path(self, model: str) -> str:
         return f"/v2/models/{quote(model, safe='')}/{self.endpoint}"
 
-    def body(self, prompt: PromptText, model: str, streaming: bool) -> Json:
+    def body(self, prompt: Prompt, model: str, streaming: bool) -> Json:
         return {"text_input": prompt.text, "max_tokens": prompt.max_tokens, "stream": streaming}
 
     def read_event(self, event: Json, answer: Answer) -> int:
@@ -267,7 +257,7 @@ class Infer:
     def path(self, model: str) -> str:
         return f"/v2/models/{quote(model, safe='')}/infer"
 
-    def body(self, prompt: PromptText, model: str, streaming: bool) -> Json:
+    def body(self, prompt: Prompt, model: str, streaming: bool) -> Json:
         return {
             "inputs": [
                 {"name": "text_input", "shape": [1, 1], "datatype": "BYTES", "data": [prompt.text]},

@@ -11,33 +11,33 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
-from pytest_inferslo.core.samples import ABSENT, SAMPLE_DTYPE, Outcome
+from pytest_inferslo.core.samples import ABSENT, Outcome
 from pytest_inferslo.loadgen.connection import Connection
 from pytest_inferslo.loadgen.lag import LoopLag
 from pytest_inferslo.loadgen.order import WorkerRecord
 from pytest_inferslo.loadgen.pacing import pacer
+from pytest_inferslo.loadgen.pool import SPARE_CONNECTIONS, NoConnection, Pool
 from pytest_inferslo.loadgen.recorder import Recorder
 from pytest_inferslo.loadgen.reply import Reply
 from pytest_inferslo.loadgen.stamps import Stamps
-from pytest_inferslo.loadgen.target import Target
-from pytest_inferslo.loadgen.tls import TlsConnection
 from pytest_inferslo.loadgen.workload import Workload
 
-#: Connections opened before the load, and kept ready beyond those in use while it grows, per endpoint.
-WARM_CONNECTIONS = 64
-SPARE_CONNECTIONS = 8
 _TICK_SECONDS = 0.01
-#: Below this distance to the next arrival the loop does nothing that can wait.
+#: With less than this to the next arrival, the loop does nothing that can wait.
 _SLACK_NS = 100_000
+#: Requests that are kept ready during a load.
+_READY = 512
 _SECOND = 1_000_000_000
+_NEVER = 1 << 62
 
 clock = time.monotonic_ns
 
 
 class Engine:
-    """Offers `workload` from `start(epoch)` on; calls `on_end` once when every row is recorded."""
+    """Offers `workload` from `start(epoch)` on; calls `on_end` once, when every row is recorded.
+
+    `share`: of how many workers this is one; the scenario's caps are split among them.
+    """
 
     def __init__(
         self,
@@ -57,85 +57,64 @@ class Engine:
         self.record = record
         self.sent = 0
         self.in_flight = 0
-        self.failed = 0
-        self.succeeded = 0
-        self._loop = loop
         self._on_end = on_end
         self._max_in_flight = max(1, scenario.max_in_flight // share)
-        self._max_connections = max(1, scenario.max_connections // share)
         timeouts = scenario.timeouts
         self._connect_ns, self._first_ns, self._stall_ns, self._total_ns = (
             round(float(seconds) * _SECOND)
             for seconds in (timeouts.connect, timeouts.first_output, timeouts.stall, timeouts.total)
         )
-        self._drain_end = scenario.window_ns[1] + round(float(scenario.drain) * _SECOND)
-        self._connections: list[Connection] = []
-        self._place = 0
-        self._rows = len(workload)
+        limit = max(1, scenario.max_connections // share)
+        self.pool = Pool(loop, self, workload.targets, self._new_reply, limit, self._connect_ns, record)
+        self._drain_end = scenario.window_ns[1] + round(scenario.drain_seconds * _SECOND)
         self._row = 0
-        self._due = 1 << 62
+        self._due = _NEVER
         self._epoch = 0
+        self._running = False
         self._ended = False
-        self._cpu_started, self._started = time.process_time_ns(), clock()
+        self._cpu_started, self._started = 0, 0
         self._pacer = pacer(loop, self._arrivals_due)
         self._tick = loop.timer(_TICK_SECONDS, _TICK_SECONDS)
+        self._tick.start(self._ticked)
         self._lag = LoopLag()
         record.stamps, record.pacing = self.stamps.name, self._pacer.name
-        record.intended = self._rows
-
-    # connections ahead of the load
-
-    def warm(self) -> None:
-        """Opens the first connections; they stand (or not) when the loop has run for a while."""
-        share = max(1, min(WARM_CONNECTIONS, self._max_connections) // len(self.workload.targets))
-        for target in self.workload.targets:
-            for _ in range(share if target.addresses else 0):
-                self._open(target)
-        self._tick.start(self._ticked)
-
-    @property
-    def warming(self) -> bool:
-        return any(target.connecting for target in self.workload.targets)
-
-    def _open(self, target: Target) -> Connection:
-        kind = Connection if target.tls is None else TlsConnection
-        reply = Reply(self.workload.dialect, self.workload.streaming)
-        connection = kind(self, self._loop, target, reply)
-        connection.deadline = connection.opened + self._connect_ns
-        target.connecting += 1
-        self._connections.append(connection)
-        self.record.connections += 1
-        return connection
-
-    def _drop(self, connection: Connection) -> None:
-        if not connection.open:
-            return
-        target = connection.target
-        if not connection.standing:
-            target.connecting -= 1
-        elif not connection.busy:
-            try:
-                target.idle.remove(connection)
-            except ValueError:
-                pass
-        connection.close()
-        self._connections.remove(connection)
-
-    # arrivals
 
     def start(self, epoch: int) -> None:
         """`epoch`: the instant (monotonic ns) of the schedule's zero."""
         self._epoch = self.recorder.epoch = epoch
+        self._running = True
         gc.collect()
         gc.freeze()
         self._cpu_started, self._started = time.process_time_ns(), clock()
-        self._next_row(0)
-        self._pacer.arm(self._due)
+        self._begin()
         self._finish_when_done()
 
-    def _next_row(self, row: int) -> None:
-        self._row = row
-        self._due = self._epoch + self.workload.intended[row] if row < self._rows else 1 << 62
+    def stop(self, reason: str) -> None:
+        """Ends now: what is in flight is unfinished, what was not sent yet never is."""
+        if self._ended:
+            return
+        now = clock()
+        self._running = False
+        self._pacer.disarm()
+        for connection in self.pool.busy():
+            connection.reply.give_up(Outcome.UNFINISHED, reason, now)
+            self._record(connection)
+            self.pool.drop(connection)
+        self._leave_rest(reason)
+        self._finish_when_done()
+
+    def error(self, text: str) -> None:
+        if len(self.record.errors) < 20:
+            self.record.errors.append(text)
+
+    def _new_reply(self) -> Reply:
+        return Reply(*self.workload.kinds[0])
+
+    # arrivals: these four are what a closed loop does in another way
+
+    def _begin(self) -> None:
+        self._next_row(0)
+        self._pacer.arm(self._due)
 
     def _arrivals_due(self) -> None:
         now = clock()
@@ -144,106 +123,110 @@ class Engine:
             self._send(row)
             self._next_row(row + 1)
             now = clock()
-        if self._row >= self._rows:
+        if self._due == _NEVER:
             self._pacer.disarm()
             self._finish_when_done()
             return
-        workload = self.workload
-        if workload.ready < 512 and self._due - now > _SLACK_NS:
-            workload.prepare_one()
+        if self.workload.ready < _READY and self._due - now > _SLACK_NS:
+            self.workload.prepare_one()
         self._pacer.arm(self._due)
+
+    def _all_sent(self) -> bool:
+        return self._row >= len(self.workload)
+
+    def _leave_rest(self, reason: str) -> None:
+        """Every row that was not sent is recorded as such."""
+        rows = self.workload.rows_from(self._row)
+        self._row = len(self.workload)
+        self.recorder.never_sent(rows, reason)
+
+    def _next_row(self, row: int) -> None:
+        self._row = row
+        workload = self.workload
+        self._due = self._epoch + workload.intended[row] if row < len(workload) else _NEVER
+
+    # sending
 
     def _send(self, row: int) -> None:
         workload = self.workload
         target = workload.targets[workload.endpoint[row]]
-        request, prompt_hash = workload.next_request()
+        request, prompt_hash = workload.request(row)
         if self.in_flight >= self._max_in_flight:
-            self._never_sent(row, prompt_hash, f"{self._max_in_flight} requests in flight already")
+            detail = f"{self._max_in_flight} requests in flight already"
+            self._fail_unsent(row, prompt_hash, Outcome.NEVER_SENT, detail)
             return
         idle = target.idle
         if idle:
             connection = idle.pop()
         else:
-            found = self._connection_on_demand(target, row, prompt_hash)
-            if found is None:
+            try:
+                connection = self.pool.connect(target)
+            except NoConnection as refusal:
+                self._fail_unsent(row, prompt_hash, refusal.outcome, refusal.detail)
                 return
-            connection = found
+        self._send_on(connection, row, request, prompt_hash)
+        if len(idle) < SPARE_CONNECTIONS:
+            self.pool.open_spare(target)
+
+    def _send_on(self, connection: Connection, row: int, request: bytes, prompt_hash: int) -> None:
         connection.row = row
         connection.prompt_hash = prompt_hash
+        if self.workload.mixed:
+            connection.reply.speak(*self.workload.kind(row))
         self.in_flight += 1
         self.sent += 1
         connection.send_request(request)
         if connection.standing:
             connection.deadline = connection.sent + self._first_ns
-        if len(idle) < SPARE_CONNECTIONS:
-            self._open_spare(target)
-
-    def _connection_on_demand(self, target: Target, row: int, prompt_hash: int) -> Connection | None:
-        if len(self._connections) >= self._max_connections:
-            self._never_sent(row, prompt_hash, f"all {self._max_connections} connections in use")
-            return None
-        if not target.addresses:
-            self._fail_unsent(row, prompt_hash, Outcome.CONNECT_ERROR, target.resolve_error)
-            return None
-        try:
-            return self._open(target)
-        except OSError as error:
-            self._fail_unsent(row, prompt_hash, Outcome.CLIENT_ERROR, f"no socket: {error}; raise ulimit -n")
-            return None
-
-    def _open_spare(self, target: Target) -> None:
-        if target.connecting < SPARE_CONNECTIONS and len(self._connections) < self._max_connections:
-            try:
-                self._open(target)
-            except OSError:
-                pass
 
     # what connections tell (connection.Owner)
 
     def connected(self, connection: Connection) -> None:
-        target = connection.target
-        target.connecting -= 1
+        connection.target.connecting -= 1
         if connection.busy:
             connection.deadline = connection.sent + self._first_ns
         else:
-            target.idle.append(connection)
+            connection.target.idle.append(connection)
 
     def connect_failed(self, connection: Connection, outcome: Outcome, detail: str) -> None:
-        busy = connection.busy
-        if busy:
+        if connection.busy:
             connection.reply.give_up(outcome, detail, clock())
             self._record(connection)
-        self._drop(connection)
+        self.pool.drop(connection)
+        self._finish_when_done()
 
     def answered(self, connection: Connection) -> None:
+        self._settle(connection)
+        if self._due == _NEVER:
+            self._finish_when_done()
+
+    def _settle(self, connection: Connection) -> None:
         self._record(connection)
         if connection.reply.keep_alive and connection.open:
             connection.released()
             connection.target.idle.append(connection)
         else:
-            self._drop(connection)
-        if self._row >= self._rows:
-            self._finish_when_done()
+            self.pool.drop(connection)
 
     def idle_ended(self, connection: Connection, unsolicited: bytes) -> None:
         if unsolicited:
             self.record.unsolicited += 1
-        self._drop(connection)
+        self.pool.drop(connection)
 
     def went_stale(self, connection: Connection) -> None:
-        """The request goes out again, once, on a connection that has just been made."""
+        """The request goes out again, once, on a connection made for it."""
         self.record.replaced_connections += 1
         row, request, prompt_hash = connection.row, connection.request, connection.prompt_hash
-        target = connection.target
-        self._drop(connection)
+        self.pool.drop(connection)
         self.in_flight -= 1
         self.sent -= 1
-        fresh = self._connection_on_demand(target, row, prompt_hash)
-        if fresh is not None:
-            fresh.row, fresh.prompt_hash = row, prompt_hash
-            self.in_flight += 1
-            self.sent += 1
-            fresh.send_request(request)
+        try:
+            fresh = self.pool.connect(connection.target)
+        except NoConnection as refusal:
+            self._fail_unsent(row, prompt_hash, refusal.outcome, refusal.detail)
+            self._finish_when_done()
+        else:
+            self._send_on(fresh, row, request, prompt_hash)
 
     def broke(self, connection: Connection, error: Exception) -> None:
         text = f"{type(error).__name__}: {error}"
@@ -251,23 +234,16 @@ class Engine:
         if connection.busy and connection.reply.outcome is None:
             connection.reply.give_up(Outcome.CLIENT_ERROR, text, clock())
             self._record(connection)
-        self._drop(connection)
-
-    def error(self, text: str) -> None:
-        if len(self.record.errors) < 20:
-            self.record.errors.append(text)
+        self.pool.drop(connection)
+        self._finish_when_done()
 
     # records
 
     def _record(self, connection: Connection) -> None:
-        workload, row, reply = self.workload, connection.row, connection.reply
+        workload, row = self.workload, connection.row
         self.in_flight -= 1
-        if reply.outcome is Outcome.SUCCESS:
-            self.succeeded += 1
-        else:
-            self.failed += 1
         self.recorder.add(
-            reply,
+            connection.reply,
             workload.index[row],
             workload.intended[row],
             connection.sent,
@@ -279,10 +255,9 @@ class Engine:
 
     def _fail_unsent(self, row: int, prompt_hash: int, outcome: Outcome, detail: str) -> None:
         """A request that never met a connection."""
-        reply = Reply(self.workload.dialect, self.workload.streaming)
-        reply.give_up(outcome, detail, clock())
         workload = self.workload
-        self.failed += 1
+        reply = self._new_reply()
+        reply.give_up(outcome, detail, clock())
         if outcome is not Outcome.NEVER_SENT:
             self.sent += 1
         self.recorder.add(
@@ -296,82 +271,48 @@ class Engine:
             workload.adapter[row],
         )
 
-    def _never_sent(self, row: int, prompt_hash: int, detail: str) -> None:
-        self._fail_unsent(row, prompt_hash, Outcome.NEVER_SENT, detail)
-
     # deadlines and the end
 
     def _ticked(self) -> None:
         now = clock()
-        self._lag.tick(now)
-        connections = self._connections
-        for _ in range(max(64, len(connections) // 32)):
-            if self._place >= len(connections):
-                self._place = 0
-                break
-            connection = connections[self._place]
-            self._place += 1
-            if connection.deadline <= now and (connection.busy or not connection.standing):
-                self._deadline(connection, now)
-        if self._epoch and now >= self._epoch + self._drain_end:
-            self.stop("the drain time is over")
+        if self._running:
+            self._lag.tick(now)
+        for connection in self.pool.overdue(now):
+            self._deadline(connection, now)
+        if self._running and now >= self._epoch + self._drain_end:
+            self.stop("the drain time was over")
 
     def _deadline(self, connection: Connection, now: int) -> None:
         """Fires what is due, or moves the deadline to where it now belongs."""
         reply, sent = connection.reply, connection.sent
         if not connection.standing:
-            self.connect_failed(
-                connection, Outcome.CONNECT_TIMEOUT, f"not connected after {self._connect_ns / 1e9:g} s"
-            )
-            self._finish_when_done()
+            waited = f"not connected after {self._connect_ns / _SECOND:g} s"
+            self.connect_failed(connection, Outcome.CONNECT_TIMEOUT, waited)
             return
-        total = sent + self._total_ns
         if reply.chunks:
             limit, outcome, what = reply.last + self._stall_ns, Outcome.TIMEOUT_STALL, "a stall"
         else:
             limit, outcome, what = sent + self._first_ns, Outcome.TIMEOUT_FIRST_OUTPUT, "no output"
-        if total <= limit:
-            limit, outcome, what = total, Outcome.TIMEOUT_TOTAL, "not complete"
+        if sent + self._total_ns <= limit:
+            limit, outcome, what = sent + self._total_ns, Outcome.TIMEOUT_TOTAL, "not complete"
         if limit > now:
             connection.deadline = limit
             return
-        reply.give_up(outcome, f"{what} at the time-out", now)
+        reply.give_up(outcome, f"{what} for {(now - sent) / _SECOND:.3g} s,", now)
         self.answered(connection)
 
-    def stop(self, reason: str) -> None:
-        """Ends now: what is in flight is unfinished, what was not yet due is never sent."""
-        if self._ended:
-            return
-        now = clock()
-        first, self._row = self._row, self._rows
-        self._pacer.disarm()
-        for connection in list(self._connections):
-            if connection.busy:
-                connection.reply.give_up(Outcome.UNFINISHED, reason, now)
-                self._record(connection)
-                self._drop(connection)
-        if first < self._rows:
-            self._record_rest(first, reason)
-        self._finish_when_done()
-
-    def _record_rest(self, first: int, reason: str) -> None:
-        workload = self.workload
-        rows = np.zeros(self._rows - first, SAMPLE_DTYPE)
-        for name in ("index", "intended", "stream", "endpoint", "adapter"):
-            rows[name] = np.array(getattr(workload, name)[first:], np.int64)
-        self.recorder.never_sent(rows, reason)
-        self.failed += len(rows)
-
     def _finish_when_done(self) -> None:
-        if self._row < self._rows or self.in_flight or self._ended:
+        if self.in_flight or self._ended or not self._all_sent():
             return
         self._ended = True
+        self._running = False
         gc.unfreeze()
-        wall = max(1, clock() - self._started)
-        self.record.cpu_share = (time.process_time_ns() - self._cpu_started) / wall
-        self.record.loop_lag_p99_ns = self._lag.p99()
-        self.record.issued = self.sent
-        self.record.clock_steps = self.stamps.steps
+        record = self.record
+        record.cpu_share = (time.process_time_ns() - self._cpu_started) / max(1, clock() - self._started)
+        record.loop_lag_p99_ns = self._lag.p99()
+        record.intended = len(self.workload)
+        record.issued = self.sent
+        record.clock_steps = self.stamps.steps
         self.close()
         self._on_end()
 
@@ -380,6 +321,4 @@ class Engine:
         self._tick.stop()
         self._tick.close()
         self._pacer.close()
-        for connection in self._connections:
-            connection.close()
-        self._connections.clear()
+        self.pool.close()

@@ -45,10 +45,11 @@ class Load:
         self._errors: list[str] = []
         self._writer: SampleWriter | None = None
         self._epoch = 0
+        self._intended: int | None = None
 
     def run(self) -> dict[str, Any]:
         scenario = Scenario.from_dict(self._order.scenario)
-        self._intended = len(scenario.schedule())
+        self._intended = len(scenario.schedule()) if scenario.open_loop else None
         self._members = require(self._crew)
         self._crew.on_message, self._crew.on_loss = self._message, self._lost
         self._crew.measure_clocks()
@@ -140,7 +141,7 @@ class Load:
         return {
             "event": "progress",
             "elapsed_s": (time.monotonic_ns() - self._epoch) / 1e9,
-            "intended": self._intended,
+            "intended": counts["intended"],
             "sent": sum(latest["sent"] for latest in self._latest.values()),
             "succeeded": counts["succeeded"],
             "failed": counts["failed"] + counts["never_sent"] + counts["unfinished"],
@@ -162,9 +163,10 @@ class Load:
             outcomes.pop(outcome, 0) for outcome in (Outcome.SUCCESS, Outcome.UNFINISHED, Outcome.NEVER_SENT)
         )
         failed = sum(outcomes.values())
+        issued = succeeded + failed + unfinished + never_sent
         return {
-            "intended": self._intended,
-            "issued": succeeded + failed + unfinished + never_sent,
+            "intended": issued if self._intended is None else self._intended,
+            "issued": issued,
             "succeeded": succeeded,
             "failed": failed,
             "unfinished": unfinished,
@@ -176,8 +178,8 @@ class Load:
         recorded = sum(self._recorded.values())
         if recorded != counts["issued"]:
             self._errors.append(f"workers recorded {counts['issued']} samples, {recorded} arrived")
-        if not self._errors and recorded != self._intended:
-            self._errors.append(f"{self._intended} requests were intended, {recorded} were recorded")
+        if not self._errors and recorded != counts["intended"]:
+            self._errors.append(f"{counts['intended']} requests were intended, {recorded} were recorded")
         return {
             "epoch_unix_ns": self._epoch_unix,
             "epoch_monotonic_ns": self._epoch,

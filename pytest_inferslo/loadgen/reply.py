@@ -96,9 +96,13 @@ class Reply(Answer):
         self.chunks = self.bursts = 0
         self.gaps: list[int] = []
         self.keep_alive = False
-        if self._streaming:
-            self._events.reset()
-            self._template.reset()
+        self._events.reset()
+        self._template.reset()
+
+    def speak(self, dialect: Dialect, streaming: bool) -> None:
+        """The next answer is of this kind."""
+        self._dialect = dialect
+        self._streaming = streaming
 
     @property
     def started(self) -> bool:

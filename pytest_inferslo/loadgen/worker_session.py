@@ -14,6 +14,7 @@ import gevent.event
 from gevent.fileobject import FileObjectPosix
 
 from pytest_inferslo.errors import InfersloError
+from pytest_inferslo.loadgen.closed_loop import ClosedLoopEngine
 from pytest_inferslo.loadgen.engine import Engine
 from pytest_inferslo.loadgen.locust_setup import EngineUser
 from pytest_inferslo.loadgen.locust_stats import add_to_locust
@@ -74,7 +75,8 @@ class WorkerSession:
             workload.prepare()
             self._recorder = Recorder(index)
             ended = gevent.event.Event()
-            self._engine = Engine(
+            kind = Engine if workload.scenario.open_loop else ClosedLoopEngine
+            self._engine = kind(
                 gevent.get_hub().loop,
                 workload,
                 self._recorder,
@@ -83,7 +85,7 @@ class WorkerSession:
                 share=data["workers"],
                 kernel_stamps=order.stamps == "kernel",
             )
-            self._name = workload.dialect.path(workload.targets[0].endpoint.model)
+            self._name = workload.kinds[0][0].path(workload.targets[0].endpoint.model)
             self._warm(self._engine)
         except Exception as error:
             text = str(error) if isinstance(error, InfersloError) else traceback.format_exc()
@@ -97,9 +99,10 @@ class WorkerSession:
         self._runner.send_message("inferslo.finished", {"run": run, "record": record.to_dict()})
 
     def _warm(self, engine: Engine) -> None:
-        engine.warm()
+        users = len(engine.workload) if isinstance(engine, ClosedLoopEngine) else 0
+        engine.pool.warm(users)
         deadline = time.monotonic() + _WARM_SECONDS
-        while engine.warming and time.monotonic() < deadline:
+        while engine.pool.warming and time.monotonic() < deadline:
             gevent.sleep(0.005)
 
     def _run(self, engine: Engine, ended: Any) -> None:

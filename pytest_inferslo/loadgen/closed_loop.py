@@ -1,0 +1,97 @@
+"""The closed loop in the same engine: each user asks again when its answer has ended."""
+
+from __future__ import annotations
+
+import heapq
+from typing import Any
+
+from pytest_inferslo.core.arrivals import ClosedLoop
+from pytest_inferslo.loadgen.connection import Connection
+from pytest_inferslo.loadgen.engine import Engine, clock
+from pytest_inferslo.loadgen.workload import Workload
+
+_NEVER = 1 << 62
+
+
+class ClosedLoopEngine(Engine):
+    """A request is due when its user's last one ended, plus the think time; latencies start there."""
+
+    def __init__(self, loop: Any, workload: Workload, *rest: Any, **options: Any) -> None:
+        super().__init__(loop, workload, *rest, **options)
+        arrivals = workload.scenario.shape
+        assert isinstance(arrivals, ClosedLoop)
+        self._arrivals = arrivals
+        self._seed = workload.scenario.seed
+        self._end = workload.schedule.end
+        self._waiting: list[tuple[int, int]] = []  # due, row
+        self._stopped = False
+
+    def _begin(self) -> None:
+        for row in range(len(self.workload)):
+            self._wait(row)
+
+    def _wait(self, row: int) -> None:
+        due = self._epoch + self.workload.intended[row]
+        heapq.heappush(self._waiting, (due, row))
+        if self._waiting[0][1] == row:
+            self._pacer.arm(due)
+
+    def _arrivals_due(self) -> None:
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= clock():
+            self._send(heapq.heappop(waiting)[1])
+        if waiting:
+            self._pacer.arm(waiting[0][0])
+        else:
+            self._pacer.disarm()
+            self._finish_when_done()
+
+    def _all_sent(self) -> bool:
+        return not self._waiting
+
+    def _leave_rest(self, reason: str) -> None:
+        """A user that still thinks has not asked: nothing of it is missing."""
+        self._stopped = True
+        self._waiting.clear()
+
+    def answered(self, connection: Connection) -> None:
+        row, end = connection.row, connection.reply.end
+        self._settle(connection)
+        following = self._following(row, end)
+        if following is None:
+            self._finish_when_done()
+        elif self.workload.intended[following] + self._epoch <= clock():
+            self._send(following)
+        else:
+            self._wait(following)
+
+    def _fail_unsent(self, row: int, *rest: Any) -> None:
+        super()._fail_unsent(row, *rest)
+        self._follow_later(row)
+
+    def connect_failed(self, connection: Connection, *rest: Any) -> None:
+        row = connection.row if connection.busy else None
+        following = None if row is None else self._following(row, clock())
+        if following is not None:
+            self._wait(following)
+        super().connect_failed(connection, *rest)
+
+    def broke(self, connection: Connection, error: Exception) -> None:
+        row = connection.row if connection.busy and connection.reply.outcome is None else None
+        super().broke(connection, error)
+        if row is not None:
+            self._follow_later(row)
+
+    def _follow_later(self, row: int) -> None:
+        """Through the pacer: a request that failed at once must not recurse into the next."""
+        following = self._following(row, clock())
+        if following is not None:
+            self._wait(following)
+
+    def _following(self, row: int, end: int) -> int | None:
+        """The row of the same user's next request; None when that would be due after the schedule's end."""
+        if self._stopped:
+            return None
+        index = self.workload.index[row] + self._arrivals.users
+        due = end - self._epoch + self._arrivals.think_ns(self._seed, index)
+        return self.workload.add_row(index, due) if due < self._end else None
