@@ -33,7 +33,7 @@ class Row:
 
 
 def parse_jsonl(lines: Iterable[str], file: str) -> Iterator[Row]:
-    """One row a line: `prompt` or `text` or `messages`; `output_tokens` or `max_tokens` where the row says it."""
+    """One row a line: `prompt` or `text` or `messages`; `output_tokens` or `max_tokens` where known."""
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue

@@ -18,6 +18,7 @@ from pytest_inferslo.core.arrivals import (
     Arrivals,
     ArrivalSchedule,
     SideBySide,
+    Span,
     Stream,
     Trace,
     streams,
@@ -114,7 +115,7 @@ class Scenario:
     stop_when_certain: bool = False
 
     def __post_init__(self) -> None:
-        if isinstance(self.arrivals, Sequence):
+        if isinstance(self.arrivals, (list, tuple)):
             _set(self, "arrivals", streams(*self.arrivals))
         check.instance("arrivals", self.arrivals, ARRIVALS, "constant(), poisson(), bursts(), trace(), ...")
         check.instance("prompts", self.prompts, PROMPTS, "synthetic() or dataset()")
@@ -145,6 +146,7 @@ class Scenario:
         check.one_of("api", self.api, tuple(APIS))
         if self.streaming is None:
             _set(self, "streaming", APIS[self.api])
+        check.instance("streaming", self.streaming, bool, "True or False")
         for stream in self.streams:
             where = "" if len(self.streams) == 1 else f"stream {stream.name!r}: "
             api = check.one_of(f"{where}api", stream.api or "", tuple(APIS))
@@ -227,14 +229,15 @@ class Scenario:
 
     def phases(self) -> list[Phase]:
         """The warm-up, then the named phases of the arrivals."""
-        start, end = self.window_ns
-        found = [Phase("warm-up", 0, start)] if start else []
-        for name, low, high in self.shape.spans(self.window_seconds):
-            found.append(Phase(name, start + round(low * 1e9), min(start + round(high * 1e9), end)))
-        return found
+        lead = self.warmup_seconds
+        spans = [Span("warm-up", -lead, 0.0)] if lead else []
+        return [
+            Phase(name, round((lead + low) * 1e9), round((lead + high) * 1e9))
+            for name, low, high in [*spans, *self.shape.spans(self.window_seconds)]
+        ]
 
     def shortened(self, load_seconds: float) -> Scenario:
-        """The same rates in `load_seconds` of measured window: the shape's times and the warm-up shrink alike.
+        """The same rates in `load_seconds` of measured window: the shape's times and the warm-up shrink.
 
         A scenario that is already as short stays as it is, and of a trace the beginning is replayed.
         """

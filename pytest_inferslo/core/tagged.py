@@ -1,7 +1,7 @@
 """Frozen dataclasses to JSON and back, exactly: each class has its `kind`, each field its name.
 
-Sequences come back as tuples, `bytes` travel as base64. Floats survive because JSON writers of Python use the
-shortest text that reads back as the same number.
+Sequences come back as tuples, `bytes` travel as base64, mappings as they are. Floats survive because JSON
+writers of Python use the shortest text that reads back as the same number.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def to_json(value: Any) -> Any:
     if isinstance(value, bytes):
         return {"kind": "bytes", "base64": base64.b64encode(value).decode()}
     if isinstance(value, Mapping):
-        return {name: to_json(item) for name, item in value.items()}
+        return {"kind": "mapping", "items": dict(value)}
     return value
 
 
@@ -49,12 +49,15 @@ def from_json(data: Any, kinds: Mapping[str, type]) -> Any:
         return data
     fields = dict(data)
     kind = fields.pop("kind", None)
-    if kind is None:
-        return {name: from_json(item, kinds) for name, item in fields.items()}
     if kind == "bytes":
         return base64.b64decode(fields["base64"])
+    if kind == "mapping":
+        return fields["items"]
     if kind not in kinds:
         raise ScenarioError(
             f"kind {kind!r} in a saved scenario is unknown; it was written by another version"
         )
-    return kinds[kind](**{name: from_json(item, kinds) for name, item in fields.items()})
+    try:
+        return kinds[kind](**{name: from_json(item, kinds) for name, item in fields.items()})
+    except TypeError as error:
+        raise ScenarioError(f"a saved scenario was written by another version: {error}") from None

@@ -178,15 +178,18 @@ class SyntheticSource:
         salt, cost = self._salts.at(number, opens=not shared)
         start = seeds.mixed(self._start, number)
         own = tokens - shared - cost
-        text = f"{salt} {self._text.words(start, own)}" if own >= 1 else salt
-        return f"{self._prefix(number, shared)} {text}" if shared else text
+        if own >= 1:
+            salt = f"{salt} {self._text.words(start, own)}"
+        elif not self._prompts.unique:
+            salt = _first_words(salt, tokens - shared)
+        return f"{self._prefix(number, shared)} {salt}".rstrip() if shared else salt
 
     def _prefix(self, number: int, tokens: int) -> str:
         which = seeds.mixed(self._choice, number) % self._prompts.prefixes
         salt, cost = self._prefix_salts.at(which)
         start = seeds.mixed(self._start, SALTS + which)
-        if tokens <= cost:
-            return " ".join(salt.split()[:tokens])
+        if tokens < cost + 1:
+            return _first_words(salt, tokens)
         return f"{salt} {self._text.words(start, tokens - cost)}"
 
     def _turn(self, index: int, input_tokens: int | None, output_tokens: int | None) -> Prompt:
@@ -212,3 +215,7 @@ class SyntheticSource:
                 asked += answer
         text = flat(messages)
         return Prompt(messages, text, (text,), answer, asked, hash_of(json.dumps(messages)), session, turn)
+
+
+def _first_words(salt: str, count: int) -> str:
+    return " ".join(salt.split()[:count])

@@ -87,7 +87,7 @@ class Salts:
         self._counts, self._first = counts, first
 
     def at(self, index: int, *, opens: bool = True) -> tuple[str, float]:
-        """The salt of `index` and its cost, where it `opens` the text. Neighbours differ in the first word."""
+        """The salt of `index` and its cost, where it `opens` the text. Neighbours differ in word one."""
         value = (index * self._odd + self._shift) % SALTS
         mask, counts = len(WORDS) - 1, self._counts
         a, b, c, d = value & mask, value >> _BITS & mask, value >> 2 * _BITS & mask, value >> 3 * _BITS
