@@ -1,15 +1,16 @@
 """The exception tree. Every message says what was seen, where, and what to do next.
 
-    InfersloError
-    ├── UsageError            the user asked for something that cannot be (exit code 4)
-    │   ├── PolicyError       a policy file; carries every Problem found in it
-    │   ├── ScenarioError     a scenario, its arrivals or its prompts
-    │   └── BackendConfigError  an unknown backend, a missing model, a flag that clashes
-    ├── BackendError          the server under test
-    │   ├── BackendStartError   never became ready; carries the tail of its log
-    │   └── BackendDiedError    went away while it was needed
-    ├── LoadError             the load generator (master, workers, calibration)
-    └── RecordError           a run directory that is missing, damaged or of another version
+InfersloError
+├── UsageError            the user asked for something that cannot be (exit code 4)
+│   ├── PolicyError       a policy file; carries every Problem found in it
+│   ├── ScriptError       a script for the scripted server; likewise
+│   ├── ScenarioError     a scenario, its arrivals or its prompts
+│   └── BackendConfigError  an unknown backend, a missing model, a flag that clashes
+├── BackendError          the server under test
+│   ├── BackendStartError   never became ready; carries the tail of its log
+│   └── BackendDiedError    went away while it was needed
+├── LoadError             the load generator (master, workers, calibration)
+└── RecordError           a run directory that is missing, damaged or of another version
 """
 
 from __future__ import annotations
@@ -42,6 +43,14 @@ class Problem:
 
 class PolicyError(UsageError):
     """A policy file that cannot be trusted; `problems` holds all of its faults, in file order."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+class ScriptError(UsageError):
+    """A server script that cannot be played; `problems` holds all of its faults, in file order."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)

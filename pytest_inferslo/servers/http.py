@@ -1,7 +1,7 @@
 """A small HTTP/1.1 server on asyncio for the servers that we ship: the simulator and the scripted server.
 
-Not a web framework: it hands each complete request to one coroutine together with the transport, and leaves every
-byte of the answer, its timing and its faults to that coroutine.
+Not a web framework: it hands each complete request to one coroutine together with the transport, and
+leaves every byte of the answer, its timing and its faults to that coroutine.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ class Exchange:
 
     __slots__ = ("_connection", "body", "headers", "keep_alive", "method", "path", "query")
 
-    def __init__(self, connection: _Connection, method: str, target: bytes, headers: dict[str, str], body: bytes):
+    def __init__(
+        self, connection: _Connection, method: str, target: bytes, headers: dict[str, str], body: bytes
+    ):
         url = httptools.parse_url(target)
         self._connection = connection
         self.method = method
@@ -55,7 +57,11 @@ class Exchange:
         self._connection.transport.abort()
 
     def reply(
-        self, status: int, body: bytes, content_type: str = "application/json", headers: dict[str, str] | None = None
+        self,
+        status: int,
+        body: bytes,
+        content_type: str = "application/json",
+        headers: dict[str, str] | None = None,
     ) -> None:
         extra = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
         head = (
@@ -69,7 +75,8 @@ class Exchange:
 
     def start_stream(self, content_type: str = "text/event-stream; charset=utf-8") -> None:
         self.write(
-            b"HTTP/1.1 200 OK\r\ncontent-type: %s\r\ntransfer-encoding: chunked\r\n\r\n" % content_type.encode()
+            b"HTTP/1.1 200 OK\r\ncontent-type: %s\r\ntransfer-encoding: chunked\r\n\r\n"
+            % content_type.encode()
         )
 
     def write_chunk(self, data: bytes) -> None:
@@ -133,7 +140,9 @@ class _Connection(asyncio.Protocol):
             self.transport.close()
         except httptools.HttpParserError as error:
             body = str(error).encode()
-            self.transport.write(b"HTTP/1.1 400 Bad Request\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+            self.transport.write(
+                b"HTTP/1.1 400 Bad Request\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
+            )
             self.transport.close()
 
     def on_url(self, url: bytes) -> None:
@@ -141,6 +150,10 @@ class _Connection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        if self._headers.get("expect", "").lower() == "100-continue":
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def on_body(self, body: bytes) -> None:
         self._body.append(body)
@@ -162,6 +175,11 @@ class _Connection(asyncio.Protocol):
                 await self._answer(exchange)
                 if not exchange.keep_alive:
                     self.transport.close()
+        except Exception as error:
+            # Nobody awaits this task: the peer sees the connection end, and the loop's handler the reason.
+            self.transport.abort()
+            context = {"message": "an answer failed", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(context)
         finally:
             self._task = None
 
