@@ -45,9 +45,8 @@ class Clustering:
         """What one request is worth, in independent ones (0..1]."""
         if self.blocks < 2:
             return 1.0 / self.effect
-        student = float(special.stdtrit(self.blocks - 1, confidence))
         normal = float(special.ndtri(confidence))
-        return (normal / student) ** 2 / self.effect
+        return (normal / student(self.blocks, confidence)) ** 2 / self.effect
 
 
 def proves_share(within: Any, over: Any, share: float, confidence: float) -> Any:
@@ -201,26 +200,32 @@ def _sum_variance(residuals: Floats, block: int) -> float:
 
 def mean_bounds(
     slot_total: Floats, slot_count: npt.NDArray[Any], confidence: float
-) -> tuple[float, float, Clustering] | None:
-    """One-sided bounds of sum(total) / sum(count), each at `confidence`; None when there are too few blocks.
+) -> tuple[float, float, int] | None:
+    """One-sided bounds of sum(total) / sum(count), each at `confidence`, and the number of blocks used.
 
     The wider of a moving-block bootstrap (seeded: the same numbers give the same bounds) and Student's
-    interval over blocks; the bootstrap alone is too narrow when blocks are few.
+    interval over blocks, for the bootstrap alone is too narrow when blocks are few. None when they are too
+    few.
     """
     used = slot_count > 0
     totals, counts = slot_total[used].astype(float), slot_count[used].astype(float)
     if len(totals) < FEWEST_BLOCKS:
         return None
-    mean = totals.sum() / counts.sum()
+    mean = float(totals.sum() / counts.sum())
     residuals = totals - mean * counts
     block = block_length(residuals)
     blocks = len(totals) // block
     if blocks < FEWEST_BLOCKS:
         return None
     deviation = math.sqrt(_sum_variance(residuals, block)) / float(counts.sum())
-    reach = float(special.stdtrit(blocks - 1, confidence)) * deviation
+    reach = student(blocks, confidence) * deviation
     low, high = _bootstrap(totals, counts, block, confidence)
-    return min(mean - reach, low), max(mean + reach, high), Clustering(1.0, blocks, block)
+    return min(mean - reach, low), max(mean + reach, high), blocks
+
+
+def student(blocks: int, confidence: float) -> float:
+    """The one-sided quantile of Student's t for a mean over `blocks` blocks."""
+    return float(special.stdtrit(blocks - 1, confidence))
 
 
 def _bootstrap(totals: Floats, counts: Floats, block: int, confidence: float) -> tuple[float, float]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any
 
 
 class Status(Enum):
-    """PASS: the evidence proves the promise. FAIL: it refutes it. INCONCLUSIVE: it does neither at the declared
-    confidence. INVALID: the measurement cannot be trusted."""
+    """PASS: the evidence proves the promise. FAIL: it refutes it. INCONCLUSIVE: it does neither at the
+    declared confidence. INVALID: the measurement cannot be trusted."""
 
     PASS = "PASS"
     FAIL = "FAIL"
@@ -25,10 +27,10 @@ class Status(Enum):
 class Finding:
     """One objective, judged.
 
-    `limit`, `observed` and `interval` are in the metric's base unit (ns, shares as 0..1, bytes, ...); `observed`
-    is None when it was not measured and inf when failures reach that rank. The `*_text` fields are for people.
-    `severity` is `fail` or `warn`; a `warn` finding never decides a verdict. `optional` findings that were not
-    measured are left out of it too, and say so in `reason`.
+    `limit`, `observed` and `interval` are in the metric's base unit (ns, shares as 0..1, bytes, ...);
+    `observed` is None when it was not measured and inf when failures reach that rank. The `*_text` fields
+    are for people. `severity` is `fail` or `warn`; a `warn` finding never decides a verdict. `optional`
+    findings that were not measured are left out of it too, and say so in `reason`.
     """
 
     objective: str
@@ -52,7 +54,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class GuardFinding:
-    """One validity guard: `ok` or not, what was seen against which threshold. A broken guard makes the run INVALID."""
+    """One validity guard: whether it is `ok`, and what was seen. A broken guard makes the run INVALID."""
 
     name: str
     ok: bool
@@ -74,3 +76,69 @@ class Verdict:
     notes: tuple[str, ...] = ()
     rubric: dict[str, Any] | None = None
     run_ids: tuple[str, ...] = field(default_factory=tuple)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON can hold it: statuses by name, `inf` as the string "inf" (JSON has no infinity)."""
+        return {
+            "schema_version": 1,
+            "exit_code": self.status.exit_code,
+            **{item.name: _encoded(getattr(self, item.name)) for item in fields(self)},
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Verdict:
+        """The verdict that `to_dict` gave, after a trip through JSON too."""
+        return cls(
+            status=Status(data["status"]),
+            policy=data["policy"],
+            policy_sha256=data["policy_sha256"],
+            confidence=data["confidence"],
+            findings=tuple(_finding(item) for item in data["findings"]),
+            guards=tuple(GuardFinding(**_known(GuardFinding, item)) for item in data["guards"]),
+            notes=tuple(data["notes"]),
+            rubric=_decoded(data.get("rubric")),
+            run_ids=tuple(data["run_ids"]),
+        )
+
+
+def _finding(data: Mapping[str, Any]) -> Finding:
+    values = _known(Finding, data)
+    for name in ("limit", "observed", "interval", "effective_samples"):
+        values[name] = _decoded(values[name])
+    interval = values["interval"]
+    return Finding(
+        **values
+        | {"status": Status(values["status"]), "interval": tuple(interval) if interval is not None else None}
+    )
+
+
+def _known(kind: type[Finding] | type[GuardFinding], data: Mapping[str, Any]) -> dict[str, Any]:
+    names = {item.name for item in fields(kind)}
+    return {name: value for name, value in data.items() if name in names}
+
+
+def _encoded(value: Any) -> Any:
+    if isinstance(value, Status):
+        return value.value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, (Finding, GuardFinding)):
+        return {item.name: _encoded(getattr(value, item.name)) for item in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): _encoded(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_encoded(item) for item in value]
+    return value
+
+
+_NUMBERS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
+
+
+def _decoded(value: Any) -> Any:
+    if isinstance(value, str):
+        return _NUMBERS.get(value, value)
+    if isinstance(value, Mapping):
+        return {key: _decoded(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_decoded(item) for item in value]
+    return value

@@ -1,0 +1,52 @@
+"""What an earlier run measured, for limits such as `<= 120% of baseline`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pytest_inferslo.core.units import nearest
+from pytest_inferslo.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Level:
+    """A statistic as it was seen, with the one-sided bounds of core/statistics, in base units."""
+
+    observed: float
+    low: float
+    high: float
+    samples: int
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """Levels of one run by what they are of: `ttft p99`, `e2e p95 within adapter:a`."""
+
+    run_id: str
+    scenario: str
+    levels: Mapping[str, Level]
+
+    def refuse_for(self, record: Mapping[str, Any]) -> None:
+        """Raises UsageError when this baseline says nothing about the run of `record`."""
+        scenario = (record.get("scenario") or {}).get("name") or ""
+        if self.run_id and self.run_id == record.get("run_id"):
+            raise UsageError(f"the baseline is the run that is judged, {self.run_id}: name an earlier one")
+        if self.scenario != scenario:
+            raise UsageError(
+                f"the baseline {self.run_id} is of scenario {self.scenario!r}, but {scenario!r} is judged"
+                f"{nearest(self.scenario, [scenario])}; record a baseline of that scenario"
+            )
+        if not self.levels:
+            raise UsageError(
+                f"the baseline {self.run_id} is empty: nothing that the policy compares was measured"
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Baseline:
+        levels = {name: Level(**level) for name, level in data["levels"].items()}
+        return cls(data["run_id"], data["scenario"], levels)

@@ -1,0 +1,163 @@
+"""A policy and a measured run in, a verdict out; the same bytes for the same run, live or saved."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pytest_inferslo.core import guards
+from pytest_inferslo.core.baseline import Baseline
+from pytest_inferslo.core.burn import burn_findings
+from pytest_inferslo.core.comparison import evidence_of, level_of
+from pytest_inferslo.core.distribution import Scope
+from pytest_inferslo.core.evidence import Evidence, Rules, not_measured
+from pytest_inferslo.core.finding import finding
+from pytest_inferslo.core.objective import Objective
+from pytest_inferslo.core.policy import Policy
+from pytest_inferslo.core.pool import Pool
+from pytest_inferslo.core.questions import level_name, questions, recovery_ceiling, scopes
+from pytest_inferslo.core.rubric import Scored, score
+from pytest_inferslo.core.summary import Summary
+from pytest_inferslo.core.verdict import Finding, GuardFinding, Status, Verdict
+
+__all__ = ["baseline_from", "judge", "judge_together", "questions"]
+
+Record = Mapping[str, Any]
+
+
+def judge(policy: Policy, summary: Summary, record: Record, *, baseline: Baseline | None = None) -> Verdict:
+    """The verdict of `policy` on one run; `summary` answers `questions(policy.for_record(record), record)`.
+
+    Raises UsageError for a baseline that is of another scenario, empty, or the run itself.
+    """
+    return judge_together(policy, [(summary, record)], baseline=baseline)
+
+
+def judge_together(
+    policy: Policy, runs: Sequence[tuple[Summary, Record]], *, baseline: Baseline | None = None
+) -> Verdict:
+    """The verdict on several repeats of one scenario, as one run with all of their requests."""
+    pool = Pool(tuple(summary for summary, _ in runs), tuple(record for _, record in runs))
+    mine = policy.for_record(pool.record)
+    if baseline is not None and any(o.limit.reference == "baseline" for o in mine.judged()):
+        baseline.refuse_for(pool.record)
+    bench = _Bench(mine, pool, baseline)
+    guarded = _guards(mine, runs)
+    scored = [
+        Scored(found, objective.weight, objective.key)
+        for objective in mine.objectives
+        for found in bench.findings(objective)
+    ]
+    penalties = [_worst(bench.findings(penalty.promise)) for penalty in mine.rubric.penalties]
+    scored += [Scored(found) for found in burn_findings(mine, pool, bench.rules)]
+    status, details = score(mine.rubric, scored, penalties)
+    if not all(guard.ok for guard in guarded):
+        status = Status.INVALID
+    return Verdict(
+        status=status,
+        policy=mine.name,
+        policy_sha256=mine.sha256,
+        confidence=mine.confidence,
+        findings=tuple(one.finding for one in scored),
+        guards=guarded,
+        notes=tuple(_notes(mine, pool)),
+        rubric=details or None,
+        run_ids=tuple(str(record.get("run_id") or "") for record in pool.records),
+    )
+
+
+def baseline_from(policy: Policy, summary: Summary, record: Record) -> Baseline:
+    """The levels of an earlier run that the policy's limits refer to."""
+    pool = Pool((summary,), (record,))
+    mine = policy.for_record(record)
+    rules = _rules(mine, pool).stricter(2)
+    levels = {}
+    for objective in mine.judged():
+        for scope in scopes(objective, summary.frame) if objective.limit.reference == "baseline" else ():
+            level = level_of(objective, pool, scope, rules, mine.prices)
+            if level is not None:
+                levels[level_name(objective, scope)] = level
+    scenario = (record.get("scenario") or {}).get("name") or ""
+    return Baseline(str(record.get("run_id") or ""), scenario, levels)
+
+
+class _Bench:
+    """Where one promise after the other is judged on the same runs."""
+
+    def __init__(self, policy: Policy, pool: Pool, baseline: Baseline | None) -> None:
+        self._policy = policy
+        self._pool = pool
+        self._baseline = baseline
+        self._ceiling = recovery_ceiling(policy)
+        self.rules = _rules(policy, pool)
+
+    def findings(self, objective: Objective) -> list[Finding]:
+        """One for each scope that the objective speaks of."""
+        found = scopes(objective, self._pool.first.frame)
+        if not found:
+            nothing = not_measured(f"the run has nothing that {objective.scope} stands for")
+            return [finding(objective, Scope(), nothing)]
+        if objective.condition is None:
+            return [finding(objective, scope, self._evidence(objective, scope)) for scope in found]
+        return list(self._conditional(objective, found))
+
+    def _evidence(self, objective: Objective, scope: Scope) -> Evidence:
+        return evidence_of(
+            objective, self._pool, scope, self.rules, self._baseline, self._policy.prices, self._ceiling
+        )
+
+    def _conditional(self, objective: Objective, found: Sequence[Scope]) -> Iterable[Finding]:
+        """`while`: only the phases in which the condition held; and the load must have reached its edge."""
+        condition = objective.condition
+        assert condition is not None
+        seen = {scope: self._pool.level(condition.metric.name, scope) for scope in found}
+        known = [value for value in seen.values() if value is not None]
+        if not known:
+            yield finding(
+                objective, Scope(), not_measured(f"no reading of {condition.metric.name} in any phase")
+            )
+            return
+        for scope, value in seen.items():
+            if value is not None and condition.holds(value):
+                yield finding(objective, scope, self._evidence(objective, scope))
+        if all(condition.holds(value) for value in known):
+            edge = max(known) if condition.op in ("<", "<=") else min(known)
+            reason = (
+                f"no phase reached beyond {condition.metric.name} {condition.op} {condition.limit.text} "
+                f"(the nearest mean is {edge:.4g}), so that the promise was not tried to its edge"
+            )
+            yield finding(objective, Scope(), Evidence(Status.INCONCLUSIVE, None, 0, reason=reason))
+
+
+def _rules(policy: Policy, pool: Pool) -> Rules:
+    limited = any(o.metric.name == "error_rate" and o.severity == "fail" for o in policy.objectives)
+    definitions = [(record.get("scenario") or {}).get("definition") or {} for record in pool.records]
+    anytime = any(definition.get("stop_when_certain") for definition in definitions)
+    return Rules(policy.confidence, anytime, limited)
+
+
+def _guards(policy: Policy, runs: Sequence[tuple[Summary, Record]]) -> tuple[GuardFinding, ...]:
+    """Each guard once: the first run that breaks it, or the first run."""
+    checked = [guards.check(policy, summary.facts, record) for summary, record in runs]
+    return tuple(next((g for g in each if not g.ok), each[0]) for each in zip(*checked, strict=True))
+
+
+def _worst(findings: Sequence[Finding]) -> Finding:
+    order = (Status.FAIL, Status.INCONCLUSIVE, Status.PASS)
+    return min(findings, key=lambda found: order.index(found.status))
+
+
+def _notes(policy: Policy, pool: Pool) -> list[str]:
+    notes = [
+        f"guard {name} is switched off by the policy"
+        for name, limit in policy.guards.items()
+        if limit is None
+    ]
+    notes += [str(note) for record in pool.records for note in record.get("notes") or ()]
+    warmup = [summary.facts.get("warmup_samples", 0.0) for summary in pool.summaries]
+    if any(warmup):
+        notes.append(f"{math.fsum(warmup):.0f} warm-up requests are not judged")
+    if len(pool.summaries) > 1:
+        notes.append(f"{len(pool.summaries)} runs judged together")
+    return list(dict.fromkeys(notes))

@@ -1,0 +1,109 @@
+"""One run, or several repeats of it as one: what the judge asks, answered over all of them together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pytest_inferslo.core.distribution import Distribution, Floats, Ratio, Scope
+from pytest_inferslo.core.histogram import Histogram
+from pytest_inferslo.core.readings import LOAD
+from pytest_inferslo.core.series import relative, within
+from pytest_inferslo.core.summary import Summary
+from pytest_inferslo.core.tally import Counts, Tokens
+
+Array = npt.NDArray[Any]
+
+
+class Trials(NamedTuple):
+    """Requests per second of a scope and those of them that break a per-request promise, one pair per run."""
+
+    bad: tuple[Array, ...]
+    trials: tuple[Array, ...]
+
+    @property
+    def all_bad(self) -> Array:
+        return np.concatenate(self.bad)
+
+    @property
+    def all_trials(self) -> Array:
+        return np.concatenate(self.trials)
+
+
+@dataclass(frozen=True)
+class Pool:
+    """`summaries` and `records` of the same scenario, one each per run; never empty."""
+
+    summaries: tuple[Summary, ...]
+    records: tuple[Mapping[str, Any], ...]
+
+    @property
+    def first(self) -> Summary:
+        return self.summaries[0]
+
+    @property
+    def record(self) -> Mapping[str, Any]:
+        return self.records[0]
+
+    def absent(self, metric: str, scope: Scope) -> str | None:
+        """Why at least one of the runs did not measure it; None when all did."""
+        causes = [summary.absent(metric, scope) for summary in self.summaries]
+        return next((cause for cause in causes if cause is not None), None)
+
+    def distributions(self, metric: str, scope: Scope) -> list[Distribution]:
+        return [summary.distribution(metric, scope) for summary in self.summaries]
+
+    def histogram(self, metric: str, scope: Scope) -> Histogram:
+        merged = Histogram()
+        for distribution in self.distributions(metric, scope):
+            merged.merge(distribution.histogram)
+        return merged
+
+    def ratios(self, metric: str, scope: Scope) -> list[Ratio]:
+        return [summary.ratio(metric, scope) for summary in self.summaries]
+
+    def seconds(self, scope: Scope) -> float:
+        return sum(summary.frame.span(scope.phase).seconds for summary in self.summaries)
+
+    def per_second(self, metric: str, scope: Scope) -> tuple[Floats, Floats]:
+        """Events and the length of each one-second slot (the last one may be shorter), all runs in a row."""
+        events, lengths = [], []
+        for summary in self.summaries:
+            counted = summary.slots(metric, scope)
+            length = np.ones(len(counted))
+            length[-1] = max(1e-9, 1.0 - (len(counted) - summary.frame.span(scope.phase).seconds) % 1.0)
+            events.append(counted)
+            lengths.append(length)
+        return np.concatenate(events), np.concatenate(lengths)
+
+    def totals(self, metric: str, scope: Scope) -> list[float]:
+        """A total of each run that has one."""
+        found = [summary.total(metric, scope) for summary in self.summaries]
+        return [value for value in found if value is not None]
+
+    def tokens(self) -> Tokens:
+        each = [summary.tokens() for summary in self.summaries]
+        names = ("prompt", "cached", "output", "reasoning", "requests", "untold")
+        return Tokens(*(sum(getattr(one, name) for one in each) for name in names))
+
+    def counts(self, scope: Scope) -> list[Counts]:
+        return [summary.counts(scope) for summary in self.summaries]
+
+    def level(self, metric: str, scope: Scope) -> float | None:
+        """The mean reading of the busiest source and run; None without readings."""
+        means = [summary.reading(metric, "mean", scope) for summary in self.summaries]
+        return max((mean for mean in means if mean is not None), default=None)
+
+    def readings(self, metric: str, scope: Scope, totals: Mapping[str, float] | None) -> list[list[Floats]]:
+        """Under load, of each run and source; with `totals` as shares of each source's own total."""
+        found = []
+        for summary in self.summaries:
+            series = within(summary.series(metric, LOAD), summary.frame.span(scope.phase).stretches)
+            if totals is not None:
+                series = relative(series, totals)
+            found.append([one.values for one in series])
+        return found

@@ -1,0 +1,262 @@
+"""Evidence on a share of requests: percentiles, error rates, goodput, extremes, and their sliding windows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+
+from pytest_inferslo.core import statistics
+from pytest_inferslo.core.baseline import Level
+from pytest_inferslo.core.distribution import Distribution, Scope
+from pytest_inferslo.core.evidence import Evidence, Rules
+from pytest_inferslo.core.histogram import LAYOUT, Histogram
+from pytest_inferslo.core.metrics import Source
+from pytest_inferslo.core.objective import SLOT_NS, Objective
+from pytest_inferslo.core.policy import exact_limit
+from pytest_inferslo.core.pool import Array, Pool, Trials
+from pytest_inferslo.core.statistics import Clustering
+from pytest_inferslo.core.verdict import Status
+
+#: Bad requests from which their own clustering can be read.
+_TELLING = 2
+#: The share whose proof a promise about every request must have enough requests for.
+_CENSUS_SHARE = 0.99
+
+
+def share_evidence(objective: Objective, pool: Pool, scope: Scope, limit: float, rules: Rules) -> Evidence:
+    """Of a promise about a share of the requests, over the whole scope or (`for`) in each of its windows."""
+    trials = trials_of(objective, pool, scope, limit)
+    if not trials.all_trials.sum():
+        return Evidence(Status.FAIL, None, 0, reason="not measured: no request")
+    share = required_share(objective, limit)
+    sampled = objective.metric.source in (Source.SAMPLE, Source.GAP)
+    found = pool.distributions(objective.metric.name, scope) if sampled else []
+    if sampled and not sum(distribution.count for distribution in found):
+        n = int(trials.all_trials.sum())
+        return Evidence(Status.FAIL, math.inf, n, reason=f"no successful sample among {n} requests")
+    if share == 1:
+        evidence = _census(objective, pool, scope, trials, rules)
+    elif objective.window_ns:
+        evidence = _windows(objective, trials, found, float(share), rules)
+    else:
+        evidence = _whole(objective, pool, scope, trials, float(share), rules)
+    return evidence
+
+
+def _whole(
+    objective: Objective, pool: Pool, scope: Scope, trials: Trials, share: float, rules: Rules
+) -> Evidence:
+    n, bad = int(trials.all_trials.sum()), int(trials.all_bad.sum())
+    found = pool.distributions(objective.metric.name, scope) if objective.statistic.kind != "whole" else []
+    worth = discount(tail_clustering(trials.all_bad, trials.all_trials, found, share), rules.confidence)
+    within, over = (n - bad) * worth, bad * worth
+    status = Status.INCONCLUSIVE
+    reason = ""
+    if rules.proves(within, over, share):
+        status = Status.PASS
+    elif rules.refutes(within, over, share):
+        status = Status.FAIL
+        reason = f"{bad} of {n} requests are beyond the limit"
+    if objective.statistic.kind == "whole":
+        observed, interval = _ratio_shown(objective, n, bad, worth, rules)
+    else:
+        histogram = pool.histogram(objective.metric.name, scope)
+        observed, interval = _percentile_shown(objective, histogram, n * worth, rules)
+        if math.isinf(observed) and status is not Status.FAIL:
+            status = Status.FAIL
+            reason = (
+                f"{histogram.failures} of {n} requests failed, so that this percentile has no finite value"
+            )
+    if status is Status.INCONCLUSIVE:
+        reason = what_is_missing(n - bad, bad, worth, share, n / pool.seconds(scope), rules)
+    return Evidence(status, observed, n, n * worth, interval, reason)
+
+
+def _ratio_shown(
+    objective: Objective, n: int, bad: int, worth: float, rules: Rules
+) -> tuple[float, tuple[float, float]]:
+    low, high = statistics.share_bounds(bad * worth, n * worth, rules.confidence)
+    return (bad / n, (low, high)) if objective.upper else (1 - bad / n, (1 - high, 1 - low))
+
+
+def percentile_level(objective: Objective, pool: Pool, scope: Scope, rules: Rules) -> Level | None:
+    """A percentile with its bounds, whatever it is compared with; None where nothing has a value."""
+    found = pool.distributions(objective.metric.name, scope)
+    trials = np.concatenate([d.slot_count + d.slot_failures for d in found])
+    histogram = pool.histogram(objective.metric.name, scope)
+    if not histogram.count:
+        return None
+    share = float(objective.statistic.share)
+    worth = discount(tail_clustering(np.zeros_like(trials), trials, found, share), rules.confidence)
+    n = histogram.count + histogram.failures
+    observed, (low, high) = _percentile_shown(objective, histogram, n * worth, rules)
+    return Level(observed, low, high, n)
+
+
+def _percentile_shown(
+    objective: Objective, histogram: Histogram, effective: float, rules: Rules
+) -> tuple[float, tuple[float, float]]:
+    """The percentile at its ceiling rank, and the values whose ranks bound it."""
+    n = histogram.count + histogram.failures
+    share = objective.statistic.share
+    observed = histogram.value_at_rank(max(1, math.ceil(share * n)))[1]
+    low, high = statistics.quantile_ranks(n, effective, float(share), rules.confidence)
+    lowest = histogram.minimum if histogram.minimum is not None else 0.0
+    return observed, (
+        lowest if low is None else histogram.value_at_rank(low)[0],
+        math.inf if high is None else histogram.value_at_rank(high)[1],
+    )
+
+
+def what_is_missing(within: float, over: float, worth: float, share: float, rate: float, rules: Rules) -> str:
+    """How many more requests, and minutes at this rate, would decide if the shares stay as they are."""
+    factor = statistics.samples_to_decide(within * worth, over * worth, share, rules.confidence)
+    n = within + over
+    if factor is None:
+        return f"{over:g} of {n:g} requests beyond the limit is too close to what is allowed to decide"
+    more = math.ceil(n * (factor - 1))
+    alike = (
+        "" if worth > 0.8 else f" ({n:g} are worth {n * worth:.0f} independent ones: neighbours are alike)"
+    )
+    return f"needs about {more:,} more requests, {more / rate / 60:.1f} more minutes{alike}"
+
+
+def _census(objective: Objective, pool: Pool, scope: Scope, trials: Trials, rules: Rules) -> Evidence:
+    """A promise about every request of this run."""
+    n, bad = int(trials.all_trials.sum()), int(trials.all_bad.sum())
+    if objective.statistic.kind == "whole":
+        observed = bad / n if objective.upper else 1 - bad / n
+    else:
+        histogram = pool.histogram(objective.metric.name, scope)
+        extreme = histogram.maximum if objective.statistic.kind == "max" else histogram.minimum
+        observed = math.inf if (histogram.failures and objective.upper) or extreme is None else float(extreme)
+    enough = statistics.required_samples(_CENSUS_SHARE, 0, rules.confidence)
+    if bad:
+        return Evidence(Status.FAIL, observed, n, reason=f"{bad} of {n} requests are beyond the limit")
+    if n < enough:
+        reason = f"{n} requests say too little about every request: needs about {enough - n:,} more"
+        return Evidence(Status.INCONCLUSIVE, observed, n, reason=reason)
+    return Evidence(Status.PASS, observed, n, reason=f"holds for each of these {n:,} requests")
+
+
+def _windows(
+    objective: Objective, trials: Trials, found: Sequence[Distribution], share: float, rules: Rules
+) -> Evidence:
+    """Every sliding window of whole seconds, in no run across its end.
+
+    Each window must be proved by itself, which needs no correction (all of them must hold). A window that
+    is refuted must be so at the confidence that is left when all windows are questions of their own
+    (Bonferroni).
+    """
+    width = objective.window_ns // SLOT_NS
+    n_all = int(trials.all_trials.sum())
+    observed = _whole_value(objective, trials, found)
+    pairs = [(b, n) for b, n in zip(*trials, strict=True) if len(n) >= width]
+    if not pairs:
+        longest = max(len(part) for part in trials.trials)
+        reason = f"the run lasted {longest}s: no window of {width}s was seen, {width - longest}s are missing"
+        return Evidence(Status.INCONCLUSIVE, observed, n_all, reason=reason)
+    bad = np.concatenate([sliding(b, width) for b, _ in pairs])
+    n = np.concatenate([sliding(n, width) for _, n in pairs])
+    if (n == 0).any():
+        empty = int((n == 0).sum())
+        return Evidence(Status.FAIL, None, n_all, reason=f"not measured: {empty} windows had no request")
+    worth = discount(tail_clustering(trials.all_bad, trials.all_trials, found, share), rules.confidence)
+    within, over = (n - bad) * worth, bad * worth
+    worst = int(np.argmax(bad / n))
+    worst_text = f"in the worst of {len(n)} windows {100 * bad[worst] / n[worst]:.3g} % are beyond the limit"
+    if rules.stricter(len(n)).refutes(within, over, share).any():
+        return Evidence(Status.FAIL, observed, n_all, n_all * worth, reason=worst_text)
+    proved = rules.proves(within, over, share)
+    if proved.all():
+        return Evidence(Status.PASS, observed, n_all, n_all * worth, reason=worst_text)
+    reason = f"{int((~proved).sum())} of {len(n)} windows hold too few requests to prove it; {worst_text}"
+    return Evidence(Status.INCONCLUSIVE, observed, n_all, n_all * worth, reason=reason)
+
+
+def sliding(slots: Array, width: int) -> Array:
+    """The sums of every `width` successive slots."""
+    edges = np.concatenate([[0], np.cumsum(slots)])
+    return edges[width:] - edges[:-width]
+
+
+def _whole_value(objective: Objective, trials: Trials, found: Sequence[Distribution]) -> float:
+    """The statistic over the whole scope."""
+    if not found:
+        share = float(trials.all_bad.sum() / trials.all_trials.sum())
+        return share if objective.upper else 1 - share
+    merged = Histogram()
+    for distribution in found:
+        merged.merge(distribution.histogram)
+    n = merged.count + merged.failures
+    return merged.value_at_rank(max(1, math.ceil(objective.statistic.share * n)))[1]
+
+
+def required_share(objective: Objective, limit: float) -> Fraction:
+    """The share of requests that must be good: p of a ceiling, 1 - p of a floor, all for max and min."""
+    if objective.statistic.kind == "percentile":
+        return objective.statistic.share if objective.upper else 1 - objective.statistic.share
+    if objective.statistic.kind == "whole":
+        allowed = min(Fraction(1), Fraction(limit).limit_denominator(10**12))
+        return 1 - allowed if objective.upper else allowed
+    return Fraction(1)
+
+
+def trials_of(objective: Objective, pool: Pool, scope: Scope, limit: float) -> Trials:
+    """Bad requests and all requests per second, for a promise about a share of them."""
+    if objective.statistic.kind == "whole":
+        ratios = pool.ratios(objective.metric.name, scope)
+        good = [r.slot_trials - r.slot_hits for r in ratios]
+        bad = [r.slot_hits for r in ratios] if objective.upper else good
+        return Trials(tuple(bad), tuple(r.slot_trials for r in ratios))
+    found = pool.distributions(objective.metric.name, scope)
+    exact = exact_limit(objective, limit)
+    over = [distribution.slot_over[exact] for distribution in found]
+    beyond = over if objective.upper else [d.slot_count - n for d, n in zip(found, over, strict=True)]
+    bad = [n + d.slot_failures for d, n in zip(found, beyond, strict=True)]
+    return Trials(tuple(bad), tuple(d.slot_count + d.slot_failures for d in found))
+
+
+def tail_clustering(
+    bad: Array, trials: Array, found: Sequence[Distribution], share: float
+) -> list[Clustering]:
+    """How alike neighbours are as far as this promise goes: the widest of what can be read off.
+
+    Few bad requests say little about how they cluster. So a lower limit is looked at too: the highest one
+    that five times as many requests exceed as the promise allows, or the values themselves where no limit
+    is that low.
+    """
+    clusterings = [statistics.share_clustering(bad, trials)] if bad.sum() >= _TELLING else []
+    if not found:
+        return clusterings
+    wanted = max(20.0, 5 * (1 - share) * float(trials.sum()))
+    failures = np.concatenate([d.slot_failures for d in found])
+    if bad.sum() >= wanted:
+        return clusterings
+    for limit in sorted(found[0].slot_over, reverse=True):
+        over = np.concatenate([d.slot_over[limit] for d in found]) + failures
+        if over.sum() >= wanted:
+            return [*clusterings, statistics.share_clustering(over, trials)]
+    counts = np.concatenate([d.slot_count for d in found])
+    totals = np.concatenate([d.slot_total for d in found])
+    return [*clusterings, statistics.mean_clustering(totals, counts, _variance(found))]
+
+
+def _variance(found: Sequence[Distribution]) -> float:
+    """Of single values, from the histograms (bucket middles)."""
+    counts = np.sum([d.histogram.counts for d in found], axis=0)
+    used = np.flatnonzero(counts)
+    if not len(used):
+        return 0.0
+    middles = (LAYOUT.lowest(used) + LAYOUT.lowest(used + 1) - 1) / 2
+    weights = counts[used]
+    mean = float((middles * weights).sum() / weights.sum())
+    return float((weights * (middles - mean) ** 2).sum() / weights.sum())
+
+
+def discount(clusterings: Sequence[Clustering], confidence: float) -> float:
+    """What one request is worth in independent ones, by the widest of the clusterings."""
+    return min((clustering.discount(confidence) for clustering in clusterings), default=1.0)
