@@ -77,6 +77,26 @@ class Answer:
         if details := usage.get(f"{output}_tokens_details"):
             self.reasoning_tokens = _count(details.get("reasoning_tokens"), self.reasoning_tokens)
 
+    def same_as(self, other: Answer) -> bool:
+        return all(getattr(self, name) == getattr(other, name) for name in Answer.__slots__)
+
+    def take(self, says: Answer) -> None:
+        """Adds what an event says that was read before, without failures and completions."""
+        choices = self.choices
+        for index, reason in says.choices.items():
+            if reason is not None:
+                choices[index] = reason
+            elif index not in choices:
+                choices[index] = None
+        if says.prompt_tokens >= 0:
+            self.prompt_tokens = says.prompt_tokens
+        if says.output_tokens >= 0:
+            self.output_tokens = says.output_tokens
+        if says.cached_tokens >= 0:
+            self.cached_tokens = says.cached_tokens
+        if says.reasoning_tokens >= 0:
+            self.reasoning_tokens = says.reasoning_tokens
+
     def finish_failure(self) -> tuple[Outcome, str] | None:
         """What the finish reasons say against this answer; None when each choice ended well."""
         if not self.choices:

@@ -30,8 +30,8 @@ from pytest_inferslo.loadgen.framing import (
     MalformedHttp,
     head_of,
 )
+from pytest_inferslo.loadgen.lexicon import lexicon_of, opening_of
 from pytest_inferslo.loadgen.sse import EventSplitter, fields_of
-from pytest_inferslo.loadgen.template import OutputTemplate
 
 #: An unstreamed body longer than this is refused; of a failed answer's body so much is kept for the record.
 BODY_LIMIT = 64 * 1024 * 1024
@@ -53,10 +53,11 @@ class Reply(Answer):
         "_head",
         "_in_read",
         "_left",
+        "_lexicon",
+        "_opening",
         "_sink",
         "_state",
         "_streaming",
-        "_template",
         "_whole",
         "bursts",
         "chunks",
@@ -71,10 +72,8 @@ class Reply(Answer):
     )
 
     def __init__(self, dialect: Dialect, streaming: bool) -> None:
-        self._dialect = dialect
-        self._streaming = streaming
         self._events = EventSplitter()
-        self._template = OutputTemplate()
+        self.speak(dialect, streaming)
         self.reset()
 
     def reset(self) -> None:
@@ -90,6 +89,7 @@ class Reply(Answer):
         self._in_read = 0
         self._sink = self._collect
         self._whole = True
+        self._opening = b""
         self.outcome: Outcome | None = None
         self.status = ABSENT
         self.first = self.first_content = self.last = self.end = ABSENT
@@ -97,12 +97,12 @@ class Reply(Answer):
         self.gaps: list[int] = []
         self.keep_alive = False
         self._events.reset()
-        self._template.reset()
 
     def speak(self, dialect: Dialect, streaming: bool) -> None:
         """The next answer is of this kind."""
         self._dialect = dialect
         self._streaming = streaming
+        self._lexicon = lexicon_of(dialect)
 
     @property
     def started(self) -> bool:
@@ -249,6 +249,7 @@ class Reply(Answer):
             data = self._buffer + data
             self._buffer = b""
         position, size, state = 0, len(data), self._state
+        pieces: list[bytes] = []
         while position < size:
             if state == _SIZE:
                 line_end = data.find(b"\r\n", position)
@@ -262,7 +263,7 @@ class Reply(Answer):
                     continue
                 end = position + left
                 if data[end : end + 2] == b"\r\n":
-                    self._sink(data[position:end], t)
+                    pieces.append(data[position:end])
                     position = end + 2
                     continue
                 self._left = left
@@ -271,7 +272,7 @@ class Reply(Answer):
                 piece = data[position : position + self._left]
                 position += len(piece)
                 self._left -= len(piece)
-                self._sink(piece, t)
+                pieces.append(piece)
                 if self._left == 0:
                     state = _CHUNK_END
             elif state == _CHUNK_END:
@@ -293,11 +294,17 @@ class Reply(Answer):
                 position = line_end + 2
                 if not line:
                     self._state = state
+                    self._sink_pieces(pieces, t)
                     self._end_of_message(data[position:], t)
                     return
                 if b":" not in line:
                     raise MalformedHttp(f"trailer {line[:80]!r}")
         self._state = state
+        self._sink_pieces(pieces, t)
+
+    def _sink_pieces(self, pieces: list[bytes], t: int) -> None:
+        if pieces:
+            self._sink(pieces[0] if len(pieces) == 1 else b"".join(pieces), t)
 
     def _keep_line(self, line: bytes) -> None:
         if len(line) > LINE_LIMIT or b"\n" in line:
@@ -370,39 +377,44 @@ class Reply(Answer):
         except ValueError as error:
             self._fail_at(t, Outcome.MALFORMED_BODY, str(error))
             return
-        template = self._template
+        opening, find = self._opening, self._lexicon.find
         for event in events:
-            if template.matches(event):
-                if not self._done:
-                    self._output(template.kind, t)
-            elif event:
+            if opening and event.startswith(opening):
+                found = find(event[len(opening) :])
+                if found is not None:
+                    kind, says = found
+                    self.take(says)
+                    if kind and not self._done:
+                        self._output(kind, t)
+                    continue
+            if event:
                 self._read_event(event, t)
+                opening = self._opening
 
     def _read_event(self, event: bytes, t: int) -> None:
-        if event[:6] == b"data: " and b"\n" not in event:
-            payload, name = event[6:], b""
-        else:
-            data, name = fields_of(event)
-            if data is None:
-                return
-            payload = data
-        if payload.strip() == b"[DONE]":
+        data, name = fields_of(event)
+        if data is None:
+            return
+        if data.strip() == b"[DONE]":
             self._done = True
             return
         try:
-            value: Any = orjson.loads(payload)
+            value: Any = orjson.loads(data)
             if name == b"error":
                 self.fail_by_error(value.get("error", value) if isinstance(value, dict) else value)
             kind = self._dialect.read_event(value, self)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             self._fail_at(t, Outcome.MALFORMED_BODY, f"{error!r} in {event[:120]!r}")
             return
-        if self.failure is not None and self.end < 0:
-            self.end = t
         if kind and not self._done:
             self._output(kind, t)
-            if self.chunks > 1 and self.failure is None:
-                self._template.learn(event, kind, self._dialect)
+        if self.failure is not None:
+            if self.end < 0:
+                self.end = t
+        elif not self.completed:
+            opening = self._opening = self._opening or opening_of(event)
+            if event.startswith(opening):
+                self._lexicon.learn(opening, event[len(opening) :], kind)
 
     def _output(self, kind: int, t: int) -> None:
         if self.chunks:

@@ -1,0 +1,131 @@
+"""Stream events that are recognised by their bytes, so that JSON is parsed only where something new is said.
+
+Two kinds of events repeat in the streams of one server:
+
+- *silent* events carry no output (a role, usage, a finish reason alone) and are the same bytes but for the
+  answer's `id`;
+- *output* events differ, besides, in the text of one string. A `Shape` is such an event without its id and
+  text, once two parses have proven that this text, and nothing else in it, makes the output.
+
+An event whose bytes after the id are a known silent event, or a shape around a text that is not empty and holds
+neither quote, backslash nor line end, is the same JSON as the one that was parsed, with another string in it.
+So token text like `"error"`, `data: ` or `[DONE]` can never be misread: what is not proven is parsed.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import orjson
+
+from pytest_inferslo.loadgen.answer import NO_OUTPUT, Answer
+from pytest_inferslo.loadgen.dialects import Dialect
+
+_MOST_ENTRIES = 4096
+_MOST_SHAPES = 8
+_LONGEST = 4096
+#: Proofs that may be spent before shapes have been of use, and events that earn another one.
+_FIRST_CREDIT = 32
+_MOST_CREDIT = 64
+_HITS_PER_PROOF = 8
+
+_ID = b'data: {"id":"'
+_OBJECT = b"data: {"
+
+
+class Shape:
+    """`before` and `after` the text, without the id; `says` is what else the event says."""
+
+    __slots__ = ("after", "kind", "least", "says")
+
+    def __init__(self, before: bytes, after: bytes, kind: int, says: Answer) -> None:
+        self.after = after
+        self.least = len(before) + len(after)
+        self.kind = kind
+        self.says = says
+
+
+class Lexicon:
+    """What was learned of one dialect's events. `silent` and `shapes` are keyed by bytes that follow the id."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.silent: dict[bytes, Answer] = {}
+        self.shapes: dict[bytes, list[Shape]] = {}
+        self.marks = tuple(b'"%b":"' % key for key in dialect.output_keys)
+        self._dialect = dialect
+        self._credit = _FIRST_CREDIT * _HITS_PER_PROOF
+
+    def find(self, rest: bytes) -> tuple[int, Answer] | None:
+        """(kind, what else it says) of an event without its opening; None when it must be parsed."""
+        said = self.silent.get(rest)
+        if said is not None:
+            return NO_OUTPUT, said
+        for mark in self.marks:
+            at = rest.find(mark) + len(mark)
+            if at < len(mark):
+                continue
+            for shape in self.shapes.get(rest[:at], ()):
+                if len(rest) > shape.least and rest.endswith(shape.after):
+                    text = rest[at : len(rest) - len(shape.after)]
+                    if b'"' not in text and b"\\" not in text and b"\n" not in text:
+                        if self._credit < _MOST_CREDIT * _HITS_PER_PROOF:
+                            self._credit += 1
+                        return shape.kind, shape.says
+        return None
+
+    def learn(self, opening: bytes, rest: bytes, kind: int) -> None:
+        """The event `opening` + `rest` was parsed, was well-formed and carried `kind`."""
+        if len(rest) > _LONGEST or b"\n" in rest:
+            return
+        if kind == NO_OUTPUT:
+            says = Answer()
+            self._dialect.read_event(orjson.loads(opening[6:] + rest), says)
+            if says.failure is None and not says.completed:
+                if len(self.silent) >= _MOST_ENTRIES:
+                    self.silent.clear()
+                self.silent[rest] = says
+        elif self._credit >= _HITS_PER_PROOF:
+            self._credit -= _HITS_PER_PROOF
+            self._learn_shape(opening[6:], rest, kind)
+
+    def _learn_shape(self, opening: bytes, rest: bytes, kind: int) -> None:
+        for mark in self.marks:
+            at = rest.find(mark) + len(mark)
+            end = rest.find(b'"', at)
+            if at < len(mark) or end <= at or b"\\" in rest[at:end]:
+                continue
+            before, after = rest[:at], rest[end:]
+            says = self._proven(opening + before, after, kind)
+            if says is not None:
+                if len(self.shapes) >= _MOST_ENTRIES:
+                    self.shapes.clear()
+                shapes = self.shapes.setdefault(before, [])
+                shapes.insert(0, Shape(before, after, kind, says))
+                del shapes[_MOST_SHAPES:]
+                return
+
+    def _proven(self, before: bytes, after: bytes, kind: int) -> Answer | None:
+        """What the event says besides its output, if only the text makes that: none without it, `kind` with it."""
+        empty, filled = Answer(), Answer()
+        if self._dialect.read_event(orjson.loads(before + after), empty) != NO_OUTPUT:
+            return None
+        if self._dialect.read_event(orjson.loads(before + b"x" + after), filled) != kind:
+            return None
+        if filled.failure is not None or filled.completed or not filled.same_as(empty):
+            return None
+        return filled
+
+
+@cache
+def lexicon_of(dialect: Dialect) -> Lexicon:
+    """The one that all replies of a process share."""
+    return Lexicon(dialect)
+
+
+def opening_of(event: bytes) -> bytes:
+    """What of this answer's events is not looked at: `data: {` and the id, where that comes first."""
+    if event.startswith(_ID):
+        end = event.find(b'"', len(_ID))
+        if end > 0 and b"\\" not in event[:end]:
+            return event[: end + 1]
+    return _OBJECT
