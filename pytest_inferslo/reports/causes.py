@@ -125,10 +125,10 @@ def _growth(breached: Iterable[Finding], summary: Summary) -> Iterator[str]:
         first = float(np.sum(totals[:third]) / np.sum(counts[:third]))
         last = float(np.sum(totals[-third:]) / np.sum(counts[-third:]))
         if first > 0 and last >= _GROWTH * first:
+            began, ended = quantity(finding.metric, first), quantity(finding.metric, last)
             yield (
-                f"a queue built up: {finding.metric} rose from {quantity(finding.metric, first)} in the "
-                f"first third of the window to {quantity(finding.metric, last)} in the last (means): more load "
-                "than the server can take"
+                f"a queue built up: {finding.metric} rose from {began} (mean of the window's first third) to "
+                f"{ended} (last third): more load than the server can take"
             )
             return
 

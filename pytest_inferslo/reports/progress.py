@@ -103,12 +103,11 @@ class ProgressLine:
             parts.append(f"failed {count(progress.failed)}")
         if p99_ns is not None:
             parts.append(f"p99 {duration(p99_ns)}")
-        if self._is_tty:
-            filled = round(_BAR * elapsed / total_s) if total_s else 0
-            parts.insert(0, f"[{'#' * filled}{'.' * (_BAR - filled)}]")
+        filled = round(_BAR * elapsed / total_s) if total_s else 0
+        bar = f"[{'#' * filled}{'.' * (_BAR - filled)}]" if self._is_tty else ""
         if progress.elapsed_s > total_s:
             parts.append("draining")
-        return "  ".join(filter(None, [label, *parts]))
+        return " ".join(filter(None, [label, bar, ", ".join(parts)]))
 
     def _rates(self) -> list[str]:
         """Requests per second of the last two seconds: sent, and ended in any way."""

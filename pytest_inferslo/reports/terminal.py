@@ -202,6 +202,6 @@ def _measures(
     runs: Sequence[tuple[str, Mapping[str, Any], Verdict, Summary | None]],
 ) -> dict[str, list[str]]:
     """Figures that a reader compares whatever the policy promises; a line that no run has is left out."""
-    columns = [figures(summary) if summary is not None else {} for *_, summary in runs]
+    columns = [figures(s, record) if s is not None else {} for _, record, _, s in runs]
     names = dict.fromkeys(name for column in columns for name in column)
     return {name: [column.get(name, "-") for column in columns] for name in names}

@@ -1,0 +1,108 @@
+"""The line of progress, on a terminal and off it."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+
+import pytest
+
+from pytest_inferslo.reports.progress import ProgressLine
+
+
+@dataclass
+class Progress:
+    elapsed_s: float
+    intended: int
+    sent: int
+    succeeded: int
+    failed: int = 0
+    in_flight: int = 0
+
+
+class Terminal(io.StringIO):
+    encoding = "ascii"  # type: ignore[assignment]
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def stream() -> Terminal:
+    return Terminal()
+
+
+def run(line: ProgressLine, clock: Clock, seconds: float, *, step: float = 0.05) -> None:
+    """50 requests/s are sent, 40/s end."""
+    begun, elapsed = clock.now, 0.0
+    while elapsed <= seconds:
+        clock.now = begun + elapsed
+        sent = int(50 * elapsed)
+        line.update(
+            Progress(elapsed, sent, sent, int(40 * elapsed), 0, int(10 * elapsed)), 30.0, p99_ns=2.5e8
+        )
+        elapsed += step
+
+
+def test_off_a_terminal_a_plain_line_comes_every_five_seconds(stream: Terminal, clock: Clock) -> None:
+    run(ProgressLine(stream, is_tty=False, clock=clock), clock, 20.2)
+    lines = stream.getvalue().splitlines()
+    assert len(lines) == 5
+    assert lines[0] == "0/30 s, in flight 0, p99 250ms"
+    assert lines[2] == "10/30 s, offered 50/s, delivered 40/s, in flight 100, p99 250ms"
+    assert "\r" not in stream.getvalue()
+    assert "\x1b" not in stream.getvalue()
+
+
+def test_on_a_terminal_one_line_is_redrawn_and_erased(stream: Terminal, clock: Clock) -> None:
+    line = ProgressLine(stream, width=80, is_tty=True, clock=clock)
+    run(line, clock, 20.0, step=0.0625)
+    drawn = stream.getvalue().split("\r\x1b[K")[1:]
+    assert 100 < len(drawn) <= 201, "at most ten a second"
+    last = "[###########.....] 20/30 s, offered 50/s, delivered 40/s, in flight 200, p99 250ms"
+    assert drawn[-1] == last[:79]
+    assert "\n" not in stream.getvalue()
+    assert max(map(len, drawn)) <= 79
+    line.close()
+    assert stream.getvalue().endswith("\r\x1b[K")
+
+
+def test_a_narrow_terminal_cuts_the_line(stream: Terminal, clock: Clock) -> None:
+    run(ProgressLine(stream, width=30, is_tty=True, clock=clock), clock, 1.0)
+    assert max(len(part) for part in stream.getvalue().split("\r\x1b[K")) == 29
+
+
+def test_failures_lag_and_drain_are_said(stream: Terminal, clock: Clock) -> None:
+    line = ProgressLine(stream, is_tty=False, clock=clock)
+    line.update(Progress(31.0, 1500, 1400, 1300, 25, 75), 30.0, label="test_bursty")
+    assert stream.getvalue() == "test_bursty 30/30 s, in flight 75, not sent 100, failed 25, draining\n"
+
+
+def test_the_start_of_a_server_shows_at_the_same_pace(stream: Terminal, clock: Clock) -> None:
+    line = ProgressLine(stream, is_tty=False, clock=clock)
+    for _ in range(60):
+        line.say("starting vllm: loading\x1b[2J weights µ")
+        clock.now += 0.2
+    assert stream.getvalue().splitlines() == ["starting vllm: loading?[2J weights u"] * 3
+
+
+def test_a_second_load_starts_afresh(stream: Terminal, clock: Clock) -> None:
+    line = ProgressLine(stream, is_tty=False, clock=clock)
+    run(line, clock, 6.0)
+    line.close()
+    line.update(Progress(0.5, 25, 25, 20), 30.0)
+    assert stream.getvalue().splitlines()[-1] == "0/30 s, in flight 0"
+
+
+def test_close_writes_nothing_when_nothing_was_drawn(stream: Terminal) -> None:
+    ProgressLine(stream, is_tty=True).close()
+    assert stream.getvalue() == ""

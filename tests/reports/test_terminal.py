@@ -1,0 +1,171 @@
+"""The verdict on a terminal: complete, of an exact width, and safe with foreign text."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from measured import (
+    BREACHED,
+    BROKEN,
+    FAILED,
+    HELD,
+    INFINITE,
+    OPEN,
+    PASSED,
+    RECORD,
+    UNMEASURED,
+    summary,
+    verdict,
+)
+
+from pytest_inferslo.core.verdict import Status
+from pytest_inferslo.reports.terminal import comparison_table, render_verdict
+
+ALL = (BREACHED, PASSED, INFINITE, UNMEASURED, OPEN)
+ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@pytest.fixture(scope="module")
+def measured():
+    return summary()
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 200])
+@pytest.mark.parametrize("unicode", [False, True])
+@pytest.mark.parametrize("colour", [False, True])
+def test_no_line_is_wider_than_the_page_and_rules_fill_it(
+    measured, width: int, unicode: bool, colour: bool
+) -> None:
+    text = render_verdict(verdict(*ALL), RECORD, measured, width=width, unicode=unicode, colour=colour)
+    lines = ESCAPES.sub("", text).splitlines()
+    assert max(map(len, lines)) == width
+    rules = [line for line in lines if set(line) <= {"-", "─"} and line]
+    assert len(rules) == 3
+    assert {len(rule) for rule in rules} == {width}
+    assert bool(ESCAPES.search(text)) == colour
+    assert text.isascii() == (not unicode)
+
+
+def test_80_columns_are_the_default_and_the_text_is_plain_ascii(measured) -> None:
+    text = render_verdict(verdict(*ALL), RECORD, measured)
+    assert max(map(len, text.splitlines())) == 80
+    assert text.isascii()
+    assert "\x1b" not in text
+
+
+def words(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_everything_that_was_judged_is_there(measured) -> None:
+    text = render_verdict(verdict(*ALL), RECORD, measured)
+    lines = text.splitlines()
+    assert lines[0] == "FAIL: test_bursty on vllm 0.32.0, policy interactive-chat"
+    assert lines[1] == "1 of 3 objectives proven at 99% confidence; 60 s measured, seed 0"
+    row = next(line for line in lines if line.startswith("ttft p99"))
+    assert row.split() == ["ttft", "p99", "<=", "250ms", "250ms", "312.4ms", "3,600", "FAIL"]
+    assert re.search(r"^ +290ms to 341ms +eff\. 812$", text, re.MULTILINE)
+    assert "inf (failures)" in text
+    assert re.search(r"gpu_memory peak <= 90% +90% +not measured +0 +FAIL", text)
+    assert re.search(r"^ +optional$", text, re.MULTILINE)
+    assert re.search(r"INCONCLUSIVE\n.*warns only$", text, re.MULTILINE)
+    for finding in (BREACHED, INFINITE, UNMEASURED, OPEN):
+        assert f"{finding.objective} ({finding.source}): {finding.reason}" in words(text)
+    assert f"{PASSED.objective} ({PASSED.source})" not in words(text)
+    assert "Run 20261130T201753.123Z-test_bursty-3f9a2c" in text
+
+
+def test_how_requests_ended_is_there_with_one_example_each(measured) -> None:
+    text = words(render_verdict(verdict(PASSED, status=Status.PASS), RECORD, measured))
+    assert (
+        "Requests in the window: 3,600 intended = 3,580 succeeded + 15 failed + 4 unfinished + 1 never sent"
+        in text
+    )
+    assert "HTTP_OVERLOADED 12, as: 503 Service Unavailable: queue full" in text
+    assert "TIMEOUT_FIRST_OUTPUT 3, as: no output within 60 s (request 1702)" in text
+    assert text.index("HTTP_OVERLOADED") < text.index("UNFINISHED 4") < text.index("TIMEOUT_FIRST")
+    assert len(FAILED) == 20
+
+
+def test_without_a_summary_the_records_own_counts_show() -> None:
+    text = words(render_verdict(verdict(PASSED), RECORD, None))
+    assert "Requests in the run: 3,600 intended = 3,580 succeeded" in text
+    assert "HTTP_OVERLOADED 12" in text
+
+
+def test_guards(measured) -> None:
+    held = render_verdict(verdict(PASSED, status=Status.PASS, guards=(HELD,)), RECORD, measured)
+    assert "Measurement valid: all 1 guards hold" in held
+    invalid = words(
+        render_verdict(verdict(PASSED, status=Status.INVALID, guards=(HELD, BROKEN)), RECORD, measured)
+    )
+    assert invalid.startswith("INVALID: ")
+    assert "objectives proven" not in invalid
+    assert "the measurement cannot be trusted" in invalid
+    assert "1 of 2 guards broken" in invalid
+    assert f"undelivered 90%, allowed <= 1%: {BROKEN.reason}" in invalid
+
+
+def test_notes_of_the_run_and_of_the_verdict(measured) -> None:
+    record = {**RECORD, "notes": ["simulated: not a real engine", "shortened to 5 s by --load-seconds"]}
+    noted = replace(verdict(PASSED), notes=("flaky: 1 of 2 tries failed",))
+    text = render_verdict(noted, record, measured)
+    for note in (*record["notes"], *noted.notes):
+        assert f"  - {note}" in text.splitlines()
+
+
+def test_a_rubric_shows_its_points(measured) -> None:
+    rubric = {"points": 7.0, "fail_at": 10.0, "due": [{"penalty": "e2e p99 > 5ms", "points": 7.0}]}
+    text = render_verdict(replace(verdict(PASSED), rubric=rubric), RECORD, measured)
+    assert "  points: 7\n  fail at: 10\n  due: penalty e2e p99 > 5ms, points 7" in text
+
+
+HOSTILE = "\x1b[31mred\x1b[0m\nline two\r\b\x07 [bold]markup[/bold] :smile: 队列已满 µs ≤ 5"
+
+
+@pytest.mark.parametrize("unicode", [False, True])
+def test_foreign_text_can_neither_move_the_cursor_nor_break_the_page(unicode: bool) -> None:
+    record = {**RECORD, "outcomes": {"HTTP_SERVER_ERROR": {"count": 3, "example": HOSTILE}}}
+    text = render_verdict(verdict(replace(BREACHED, reason=HOSTILE)), record, None, unicode=unicode)
+    assert not set("\x1b\r\b\x07") & set(text)
+    assert "[bold]markup[/bold] :smile:" in words(text)
+    assert text.isascii() == (not unicode)
+    if unicode:
+        assert "队列已满" in text
+    else:
+        assert "us <= 5" in words(text)
+        assert max(map(len, text.splitlines())) == 80
+
+
+def test_very_long_words_are_folded(measured) -> None:
+    finding = replace(BREACHED, objective="ttft p99 <= 1ms within adapter:" + "x" * 200, limit_text="y" * 90)
+    text = render_verdict(verdict(finding), RECORD, measured)
+    assert max(map(len, text.splitlines())) == 80
+    assert text.count("x") >= 400
+
+
+def test_comparison_puts_runs_side_by_side(measured) -> None:
+    other = verdict(replace(PASSED, observed_text="18ms"), status=Status.PASS)
+    text = comparison_table(
+        [("vllm", RECORD, verdict(BREACHED, PASSED), measured), ("sim", RECORD, other, summary(cpu=0.9))]
+    )
+    lines = text.splitlines()
+    assert {len(lines[0]), len(lines[2]), len(lines[-1])} == {80}
+    rows = {line[:50].strip(): line[50:].split() for line in lines if line[:50].strip()}
+    assert lines[1].split() == ["vllm", "sim"]
+    assert rows["verdict"] == ["FAIL", "PASS"]
+    assert rows["ttft p99 <= 250ms"] == ["312.4ms", "-"]
+    assert rows["tpot p95 <= 40ms"] == ["20.03ms", "18ms"]
+    assert rows["server_cpu mean"] == ["50%", "90%"]
+    assert rows["throughput"] == ["59.68/s", "59.68/s"]
+    assert "gpu_memory peak" not in rows, "what no run has is no row"
+
+
+def test_comparison_survives_a_run_without_a_summary(measured) -> None:
+    text = comparison_table(
+        [("a", RECORD, verdict(PASSED), None), ("b", {**RECORD, "gpus": [{}, {}]}, verdict(PASSED), measured)]
+    )
+    row = next(line for line in text.splitlines() if line.startswith("output_tokens_per_second_per_gpu"))
+    assert row.split()[1:] == ["-", "954.9/s"]
