@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from pytest_inferslo.core.histogram import Histogram, Ints
+from pytest_inferslo.core.histogram import LAYOUT, Histogram, Ints
 
 SECOND = 1_000_000_000
 Floats = npt.NDArray[np.float64]
@@ -52,6 +53,51 @@ class Ratio(NamedTuple):
         return self.hits / self.trials if self.trials else None
 
 
+class SlotsOver(Mapping[float, Ints]):
+    """For each limit the values above it, per slot: `over[limit]` is an array of `slots` counts.
+
+    What is kept is how many values of a slot lie between which two limits. A value's bucket tells that,
+    except for the few buckets that hold a limit; only their values are compared, unrounded.
+    """
+
+    def __init__(self, limits: Sequence[float], slots: int) -> None:
+        self._limits = np.unique(np.array(limits, np.float64))
+        self._steps = len(self._limits) + 1
+        self._counts = np.zeros(slots * self._steps, np.int64)
+        if len(self._limits):
+            own = LAYOUT.bucket_of(self._limits) + 1
+            self._step_of = np.searchsorted(own, np.arange(LAYOUT.buckets + 2)).astype(np.int16)
+            self._step_of[own] = -1
+
+    def __getitem__(self, limit: float) -> Ints:
+        position = int(np.searchsorted(self._limits, limit))
+        if position == len(self._limits) or self._limits[position] != limit:
+            raise KeyError(limit)
+        return self._counts.reshape(-1, self._steps)[:, position + 1 :].sum(axis=1)
+
+    def __iter__(self) -> Iterator[float]:
+        return iter(self._limits.tolist())
+
+    def __len__(self) -> int:
+        return len(self._limits)
+
+    def add(self, values: npt.NDArray[Any], buckets: Ints, slots: Ints) -> None:
+        if len(self) == 0:
+            return
+        steps = self._step_of[buckets + 1]
+        close = np.flatnonzero(steps < 0)
+        if len(close):
+            steps[close] = np.searchsorted(self._limits, values[close])
+        add_at(self._counts, slots * self._steps + steps)
+
+    def add_folded(self, highs: Ints, counts: Ints, slots: Ints) -> None:
+        """`counts` values of buckets whose upper bounds are `highs`: a bucket that holds a limit is over
+        it.
+        """
+        if len(self):
+            add_at(self._counts, slots * self._steps + np.searchsorted(self._limits, highs), counts)
+
+
 @dataclass(eq=False)
 class Distribution:
     """One metric over the requests of a scope, in the metric's base unit (ns for times).
@@ -78,13 +124,13 @@ class Distribution:
     slot_count: Ints = field(init=False)
     slot_failures: Ints = field(init=False)
     slot_total: Floats = field(init=False)
-    slot_over: dict[float, Ints] = field(init=False)
+    slot_over: SlotsOver = field(init=False)
 
     def __post_init__(self) -> None:
         self.slot_count = np.zeros(self.slots, np.int64)
         self.slot_failures = np.zeros(self.slots, np.int64)
         self.slot_total = np.zeros(self.slots, np.float64)
-        self.slot_over = {limit: np.zeros(self.slots, np.int64) for limit in self.limits}
+        self.slot_over = SlotsOver(self.limits, self.slots)
 
     @property
     def count(self) -> int:
@@ -132,8 +178,7 @@ class Distribution:
         if self.slots:
             add_at(self.slot_count, slots)
             add_at(self.slot_total, slots, values)
-            for limit, over in self.slot_over.items():
-                add_at(over, slots[values > limit])
+            self.slot_over.add(values, buckets, slots)
 
     def add_failures(self, slots: Ints) -> None:
         self.histogram.add_failures(len(slots))
@@ -149,9 +194,7 @@ class Distribution:
         if self.slots:
             add_at(self.slot_count, slots, counts)
             add_at(self.slot_total, slots, (lows + highs) / 2 * counts)
-            for limit, over in self.slot_over.items():
-                beyond = highs > limit
-                add_at(over, slots[beyond], counts[beyond])
+            self.slot_over.add_folded(highs, counts, slots)
 
 
 def add_at(target: npt.NDArray[Any], positions: Ints, weights: npt.NDArray[Any] | None = None) -> None:
