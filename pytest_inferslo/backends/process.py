@@ -53,8 +53,8 @@ class ServerProcess:
         cwd: Path | None = None,
     ) -> None:
         program, *arguments = command
-        # The supervisor works in "/": what is meant from here must say so. Links stay, since a virtual environment
-        # is found by the path of its interpreter.
+        # The supervisor works in "/": paths that are meant from here must say so. Links in them stay, since a
+        # virtual environment is found by the path of its interpreter.
         self.command = (os.path.abspath(program) if os.sep in program else program, *arguments)  # noqa: PTH100
         self.log_path = log_path.absolute()
         self.status: int | None = None

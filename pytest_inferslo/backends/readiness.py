@@ -32,11 +32,11 @@ _SERVER_ERRORS = 5
 
 @dataclass(frozen=True)
 class Ready:
-    """What was proven: the endpoint with its model's name, the path that completed, the models listed."""
+    """What was proven: the endpoint with its model's name, what completed, the LoRA adapters listed."""
 
     endpoint: Endpoint
     proved_by: str
-    models: tuple[str, ...]
+    adapters: tuple[str, ...]
 
 
 class Readiness:
@@ -61,15 +61,15 @@ class Readiness:
         try:
             if self._launch.health_path is not None:
                 self._until("health", probe, lambda: self._is_healthy(probe))
-            models: tuple[str, ...] = ()
+            listing = Listing()
             if self._launch.models_path is not None:
-                models = self._until("model", probe, lambda: self._listed(probe))
-            endpoint = replace(endpoint, model=self._choose_model(endpoint, models))
+                listing = self._until("model", probe, lambda: self._listed(probe))
+            endpoint = replace(endpoint, model=self._choose_model(endpoint, listing))
             way = self._until("first completion", probe, lambda: self._completes(probe, endpoint.model))
             self._refuse_strangers(endpoint)
         finally:
             probe.close()
-        return Ready(endpoint, way, models)
+        return Ready(endpoint, way, listing.adapters)
 
     def _is_healthy(self, probe: Probe) -> bool | Answer:
         answer = probe.get(self._launch.health_path or "", _PROBE_TIMEOUT_S)
@@ -79,27 +79,23 @@ class Readiness:
             return True  # hosted APIs have no health page; the completion decides
         return answer.status == 200 or answer
 
-    def _listed(self, probe: Probe) -> tuple[str, ...] | Answer:
+    def _listed(self, probe: Probe) -> Listing | Answer:
         answer = probe.get(self._launch.models_path or "", _PROBE_TIMEOUT_S)
         if answer.status:
             self._refuse_strangers(probe.endpoint)
         if answer.status == 404 and probe.endpoint.model:
-            return (probe.endpoint.model,)
-        names = model_names(answer.json()) if answer.status == 200 else ()
-        return names or Answer(answer.status, f"it lists no model: {answer}")
+            return Listing((probe.endpoint.model,))  # no such page: the completion decides
+        listing = read_listing(answer.json()) if answer.status == 200 else Listing()
+        return listing if listing != Listing() else replace(answer, text=f"it lists no model: {answer}")
 
-    def _choose_model(self, endpoint: Endpoint, listed: tuple[str, ...]) -> str:
-        if not listed or endpoint.model in listed:
+    def _choose_model(self, endpoint: Endpoint, listing: Listing) -> str:
+        if endpoint.model in (*listing.models, *listing.adapters) or listing == Listing():
             return endpoint.model
         if endpoint.model:
-            raise self._failure(
-                "model", f"{shown(endpoint.url)} lists {', '.join(listed)}, not {endpoint.model}"
-            )
-        if len(listed) > 1 and self._process is None:
-            raise self._failure(
-                "model", f"{shown(endpoint.url)} serves {', '.join(listed)}: choose one with --model"
-            )
-        return listed[0]
+            raise self._failure("model", f"{shown(endpoint.url)} lists {listing}, not {endpoint.model}")
+        if not listing.models or (len(listing.models) > 1 and self._process is None):
+            raise self._failure("model", f"{shown(endpoint.url)} serves {listing}: choose one with --model")
+        return listing.models[0]
 
     def _completes(self, probe: Probe, model: str) -> str | Answer:
         errors = 0
@@ -186,15 +182,26 @@ class Readiness:
         return BackendStartError(f"{step}: {seen}\ncommand: {command}\n{self._process.log_tail()}")
 
 
-def model_names(listing: Any) -> tuple[str, ...]:
-    """Base models of an OpenAI listing, in its order.
+@dataclass(frozen=True)
+class Listing:
+    """Base models and LoRA adapters (they name a `parent`) of an OpenAI listing, each in its order."""
 
-    LoRA adapters (they name a `parent`) come after them.
-    """
-    if not isinstance(listing, dict) or not isinstance(listing.get("data"), list):
-        return ()
-    cards = [card for card in listing["data"] if isinstance(card, dict) and isinstance(card.get("id"), str)]
-    return tuple(card["id"] for card in sorted(cards, key=lambda card: bool(card.get("parent"))))
+    models: tuple[str, ...] = ()
+    adapters: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return ", ".join((*self.models, *self.adapters))
+
+
+def read_listing(body: Any) -> Listing:
+    """Empty for anything that is no listing."""
+    data = body.get("data") if isinstance(body, dict) else None
+    cards = [card for card in data if isinstance(card, dict)] if isinstance(data, list) else []
+    named = [card for card in cards if isinstance(card.get("id"), str)]
+    return Listing(
+        models=tuple(card["id"] for card in named if not card.get("parent")),
+        adapters=tuple(card["id"] for card in named if card.get("parent")),
+    )
 
 
 def described(status: int) -> str:

@@ -56,9 +56,7 @@ class RunningServer:
         self._at_ready = {member.pid: member for member in process.family()} if process else {}
         self.version = self._ask_version()
         self.metrics_url = self._find_metrics()
-        known = {endpoint.model for endpoint in self.endpoints}
-        listed = [model for each in ready for model in each.models if model not in known]
-        self.adapters = [name for name in launch.adapters if name in listed] or list(launch.adapters)
+        self.adapters = list(ready[0].adapters or launch.adapters)
 
     @property
     def pids(self) -> list[int]:

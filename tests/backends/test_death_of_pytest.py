@@ -26,9 +26,12 @@ with start(Faulty(("--engine", {engine!r})), BackendOptions(log_path=Path({log!r
 
 
 def start_owner(tmp_path: Path, engine: str, then: str = "time.sleep(600)") -> subprocess.Popen[str]:
-    code = _OWNER.format(folder=str(Path(__file__).parent), log=str(tmp_path / "log"), engine=engine,
-    then=then) owner = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-    assert owner.stdout is not None assert owner.stdout.readline().startswith("ready") return owner
+    folder, log = str(Path(__file__).parent), str(tmp_path / "log")
+    code = _OWNER.format(folder=folder, log=log, engine=engine, then=then)
+    owner = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert owner.stdout is not None
+    assert owner.stdout.readline().startswith("ready")
+    return owner
 
 
 def nothing_left(survivors: Callable[[], list[str]], seconds: float = 10.0) -> bool:
@@ -63,11 +66,12 @@ def test_a_hard_exit_as_of_pytest_timeout(tmp_path: Path, survivors: Callable[[]
 def test_a_forked_child_of_pytest_does_not_keep_the_server_alive(
     tmp_path: Path, survivors: Callable[[], list[str]]
 ) -> None:
-    """A fork inherits the pipe to the supervisor, so the end of file alone would not tell that pytest is gone."""
-    then = "(os.execvp('sleep', ['sleep', '5', ]) if os.fork() == 0 else os._exit(1))"
-    owner = start_owner(tmp_path, "plain", then=then.replace("os.execvp('sleep', ['sleep', '5', ])",
-    "time.sleep(6)")) owner.wait() deadline = time.monotonic() + 5.0 while any("faulty_server" in line for
-    line in survivors()) and time.monotonic() < deadline:
+    """A fork inherits the pipe to the supervisor: its end alone would not tell that pytest is gone."""
+    then = "(time.sleep(6), os._exit(0)) if os.fork() == 0 else os._exit(1)"
+    owner = start_owner(tmp_path, "plain", then)
+    owner.wait()
+    deadline = time.monotonic() + 5.0
+    while any("faulty_server" in line for line in survivors()) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not any("faulty_server" in line for line in survivors())
     assert owner.stdout is not None

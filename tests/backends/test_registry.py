@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
+from conftest import Faulty
 from pytest_inferslo.backends import BackendOptions, Group, resolve
 from pytest_inferslo.errors import BackendConfigError
-
-from conftest import Faulty
 
 
 @pytest.mark.parametrize("name", ["sim", "vllm", "trtllm", "triton", "sglang", "llamacpp"])
@@ -54,8 +53,10 @@ def test_refused_names(spec: str, message: str) -> None:
     ],
 )
 def test_urls(spec: str, url: str) -> None:
-    launch: Any = resolve(spec, BackendOptions()).launch(BackendOptions(model="m"), 1)  # type:
-    ignore[union-attr] assert launch.endpoints[0].url == url assert launch.command == ()
+    backend: Any = resolve(spec, BackendOptions())
+    launch = backend.launch(BackendOptions(model="m"), 1)
+    assert launch.endpoints[0].url == url
+    assert launch.command == ()
 
 
 def test_registered_backends() -> None:

@@ -12,38 +12,13 @@ from typing import Any
 
 import pytest
 
+from conftest import Faulty, dies, wait_for
 from pytest_inferslo.backends import BackendOptions, RunningServer, StartProgress, start
 from pytest_inferslo.backends.supervisor import descendants, is_same, name_of, read_process
-from pytest_inferslo.errors import BackendConfigError, BackendDiedError, BackendStartError
-
-from conftest import Faulty
+from pytest_inferslo.errors import BackendConfigError, BackendStartError
 
 Serve = Callable[..., RunningServer]
 Survivors = Callable[[], list[str]]
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
-
-
-def dies(server: RunningServer) -> str:
-    """The message with which `check` reports the death of a server, once it does."""
-    messages: list[str] = []
-
-    def is_dead() -> bool:
-        try:
-            server.check()
-        except BackendDiedError as error:
-            messages.append(str(error))
-        return bool(messages)
-
-    assert wait_for(is_dead), "the server's death was not seen"
-    return messages[0]
 
 
 def engine_of(server: RunningServer) -> int:
@@ -70,8 +45,8 @@ def test_a_good_server_is_started_proven_and_stopped(serve: Serve, survivors: Su
 @pytest.mark.parametrize(
     ("flags", "step", "seen"),
     [
-        pytest.param(["--delay", "1", "--exits", "0"], "health", "exited with exit status 0", id="leaves with
-        rc 0"), pytest.param(["--exits", "3"], "health", "exited with exit status 3", id="leaves with rc 3"),
+        pytest.param(["--delay", "1", "--exits", "0"], "health", "exited with exit status 0", id="rc 0"),
+        pytest.param(["--exits", "3"], "health", "exited with exit status 3", id="rc 3"),
         pytest.param(["--completions", "fail"], "first completion", "HTTP 500: boom", id="completions fail"),
         pytest.param(["--completions", "forbid"], "first completion", "--api-key-env", id="key is missing"),
         pytest.param(["--lists", "other"], "model", "lists other, not fake-model", id="another model"),
@@ -103,14 +78,15 @@ def test_an_exit_is_seen_within_a_second(options: BackendOptions, survivors: Sur
 
 def test_healthy_with_hanging_completions_is_not_ready(options: BackendOptions, survivors: Survivors) -> None:
     progress: list[StartProgress] = []
-    with pytest.raises(BackendStartError, match="first completion: .*within 3 s"):
+    with pytest.raises(BackendStartError, match=r"first completion: .*within 3 s"):
         start(Faulty(("--completions", "hang")), replace(options, start_timeout_s=3.0), progress.append)
     assert survivors() == []
     assert {each.step for each in progress} == {"health", "model", "first completion"}
 
 
-def test_an_end_during_a_hanging_completion_is_seen_at_once(options: BackendOptions, survivors: Survivors) ->
-None:
+def test_an_end_during_a_hanging_completion_is_seen_at_once(
+    options: BackendOptions, survivors: Survivors
+) -> None:
     def kill(progress: StartProgress) -> None:
         if progress.step == "first completion":
             for line in survivors():
@@ -143,10 +119,11 @@ def test_a_stranger_at_the_port_is_not_taken_for_ours(
     child = stranger(port)
     monkeypatch.setattr(ports, "free_port", lambda: port)
     # Ours takes its time, so the stranger answers everything first: health, model and completion.
-    with pytest.raises(BackendStartError, match=rf"port {port} belongs to process {child.pid} \(.*faulty_server"):
+    wanted = rf"port {port} belongs to process {child.pid} \(.*faulty_server"
+    with pytest.raises(BackendStartError, match=wanted):
         start(Faulty(("--delay", "60")), options)
     assert child.poll() is None
-    with pytest.raises(BackendStartError, match="Address already in use|belongs to process"):
+    with pytest.raises(BackendStartError, match=r"Address already in use|belongs to process"):
         start(Faulty(), options)
 
 
@@ -163,8 +140,9 @@ def test_kill_of_the_server_leaves_no_orphan(serve: Serve, survivors: Survivors)
     assert survivors() == []
 
 
-def test_kill_of_the_engine_is_the_death_of_a_server_that_exits_with_0(serve: Serve, survivors: Survivors) ->
-None:
+def test_kill_of_the_engine_is_the_death_of_a_server_that_exits_with_0(
+    serve: Serve, survivors: Survivors
+) -> None:
     server = serve("--engine", "plain")
     os.kill(engine_of(server), signal.SIGKILL)
     assert re.search(r"exit status 0|health page says HTTP 503", dies(server))
@@ -184,16 +162,19 @@ def test_kill_of_the_engine_is_the_death_of_a_server_that_stays(serve: Serve, su
 def test_a_child_that_is_not_needed_may_end(serve: Serve) -> None:
     server = serve("--engine", "orphan")
     assert server.pid is not None
-    orphans = [each for each in server._process.family() if each.pid != server.pid]  # type:
-    ignore[union-attr] os.kill(orphans[-1].pid, signal.SIGKILL) assert wait_for(lambda: not
-    is_same(orphans[-1], read_process(orphans[-1].pid))) server.check() assert any("ended while it stayed
-    healthy" in note for note in server.notes)
+    supervisor = read_process(server.pid).parent  # type: ignore[union-attr]
+    orphan = [each for each in descendants(supervisor) if each.pid != server.pid][-1]
+    os.kill(orphan.pid, signal.SIGKILL)
+    assert wait_for(lambda: not is_same(orphan, read_process(orphan.pid)))
+    server.check()
+    assert any("ended while it stayed healthy" in note for note in server.notes)
 
 
 @pytest.mark.parametrize("engine", ["stubborn", "orphan"])
 @pytest.mark.parametrize("deaf", [[], ["--deaf"]], ids=["hears", "deaf"])
-def test_a_stop_ends_what_ignores_it(serve: Serve, survivors: Survivors, engine: str, deaf: list[str]) ->
-None:
+def test_a_stop_ends_what_ignores_it(
+    serve: Serve, survivors: Survivors, engine: str, deaf: list[str]
+) -> None:
     server = serve("--engine", engine, *deaf)
     assert any("time.sleep" in line for line in survivors())
     begun = time.monotonic()

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import mmap
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from multiprocessing import shared_memory
-from typing import Any
 
 from answers import PROMETHEUS, FakeServer, completion_pages, listing
 
@@ -20,8 +19,9 @@ _STUBBORN = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {_SL
 
 def start_engine(kind: str) -> subprocess.Popen[str]:
     """A child like an engine's: plain, deaf to SIGTERM in a session of its own, or orphaned by its parent."""
-    mark = os.environ.get("INFERSLO_TEST_MARK", "")  # on the command line too: some engines clear their
-    environment if kind == "orphan":
+    # The mark goes on the command line too: some engines clear their environment.
+    mark = os.environ.get("INFERSLO_TEST_MARK", "")
+    if kind == "orphan":
         words = f"[sys.executable, '-c', {_STUBBORN!r}, {mark!r}]"
         launcher = f"import subprocess, sys; subprocess.Popen({words}, start_new_session=True)"
         return subprocess.Popen([sys.executable, "-c", launcher], text=True)
@@ -61,11 +61,11 @@ def main() -> None:
     parser.add_argument("--delay", type=float, default=0.0, help="seconds before it listens")
     parser.add_argument("--exits", type=int, help="leaves after the delay with this status")
     parser.add_argument("--engine", choices=["plain", "stubborn", "orphan"])
-    parser.add_argument("--outlives-engine", action="store_true", help="stays, unhealthy, when its engine is
-    gone") parser.add_argument("--deaf", action="store_true", help="ignores SIGTERM")
+    parser.add_argument("--outlives-engine", action="store_true", help="stays when its engine is gone")
+    parser.add_argument("--deaf", action="store_true", help="ignores SIGTERM")
     parser.add_argument("--completions", choices=["work", "hang", "fail", "forbid"], default="work")
-    parser.add_argument("--shared-memory", help="creates this segment and leaves it") arguments =
-    parser.parse_args()
+    parser.add_argument("--shared-memory", help="creates this segment and leaves it")
+    arguments = parser.parse_args()
 
     if arguments.deaf:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -77,19 +77,26 @@ def main() -> None:
         print("this is the end", flush=True)
         sys.exit(arguments.exits)
 
-    segment: Any = None
+    segments: list[mmap.mmap] = []
     if arguments.shared_memory:
-        segment = shared_memory.SharedMemory(arguments.shared_memory, create=True, size=4096)
+        with open(f"/dev/shm/{arguments.shared_memory}", "w+b") as file:  # noqa: PTH123
+            file.truncate(4096)
+            segments.append(mmap.mmap(file.fileno(), 4096))
     resets: list[float] = []
+    listed = arguments.lists or [arguments.model]
     pages = completion_pages(arguments.model) | {
         "GET /health": lambda _: (200, ""),
-        "GET /v1/models": lambda _: (200, listing(*({"id": name} for name in arguments.lists or [arguments.model]))),
+        "GET /v1/models": lambda _: (200, listing(*({"id": name} for name in listed))),
         "GET /metrics": lambda _: (200, PROMETHEUS),
         "GET /version": lambda _: (200, {"version": "1.2.3"}),
         "POST /reset_prefix_cache": lambda _: (resets.append(time.time()) or 200, ""),
         "GET /resets": lambda _: (200, len(resets)),
     }
-    broken = {"hang": lambda _: time.sleep(600), "fail": lambda _: (500, "boom"), "forbid": lambda _: (401, "no key")}
+    broken = {
+        "hang": lambda _: time.sleep(600),
+        "fail": lambda _: (500, "boom"),
+        "forbid": lambda _: (401, "no key"),
+    }
     if arguments.completions != "work":
         pages["POST /v1/chat/completions"] = broken[arguments.completions]
     server = FakeServer(arguments.port, pages)
