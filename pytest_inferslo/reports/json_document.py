@@ -9,16 +9,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict
-from enum import Enum
 from typing import Any
 
 from pytest_inferslo.core.summary import Summary
 from pytest_inferslo.core.verdict import Verdict
 from pytest_inferslo.reports.causes import likely_causes
 from pytest_inferslo.reports.figures import values
-
-SCHEMA_VERSION = 1
 
 
 def verdict_document(
@@ -29,21 +25,16 @@ def verdict_document(
     Which scenario, on which backend, how requests ended.
     """
     scenario, backend = record.get("scenario") or {}, record.get("backend") or {}
-    document = {
-        "schema_version": SCHEMA_VERSION,
-        "status": verdict.status,
-        "exit_code": verdict.status.exit_code,
+    return {
+        **verdict.to_dict(),
         "scenario": scenario.get("name"),
         "backend": {"name": backend.get("name"), "simulated": backend.get("simulated")},
-        **asdict(verdict),
         "counts": record.get("counts"),
         "outcomes": record.get("outcomes"),
         "likely_causes": likely_causes(verdict, record, summary),
-        "figures": values(summary, record) if summary is not None else {},
+        "figures": _figures(summary, record) if summary is not None else {},
         "record_notes": list(record.get("notes") or ()),
     }
-    encoded: dict[str, Any] = _encoded(document)
-    return encoded
 
 
 def render_json(verdict: Verdict, record: Mapping[str, Any], summary: Summary | None = None) -> str:
@@ -52,13 +43,7 @@ def render_json(verdict: Verdict, record: Mapping[str, Any], summary: Summary | 
     return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _encoded(value: Any) -> Any:
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, float) and not math.isfinite(value):
-        return "nan" if math.isnan(value) else ("inf" if value > 0 else "-inf")
-    if isinstance(value, Mapping):
-        return {str(key): _encoded(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_encoded(each) for each in value]
-    return value
+def _figures(summary: Summary, record: Mapping[str, Any]) -> dict[str, float | str]:
+    return {
+        name: value if math.isfinite(value) else str(value) for name, value in values(summary, record).items()
+    }
