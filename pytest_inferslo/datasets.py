@@ -46,7 +46,7 @@ def dataset(
     parsed: Iterator[Row] = (
         parse_sharegpt(text, str(path), every_turn=every_turn)
         if known == "sharegpt"
-        else parse_jsonl(text.splitlines(), str(path))
+        else parse_jsonl(text.split("\n"), str(path))
     )
     rows = []
     for row in itertools.islice(parsed, limit):

@@ -74,23 +74,23 @@ class Timeouts:
 class Scenario:
     """The load of one measured run, and how it is asked.
 
-    arrivals: when requests come (`constant`, `poisson`, ..., `concurrency`), or streams side by side.
-    prompts: what they ask (`synthetic`, `dataset`).
-    duration: the measured window, a time with a unit or seconds; None where the arrivals say it (phases, a
-    trace). warmup: load of the same kind before it, which no metric sees.
-    drain: how long answers may still take after the last arrival; what is open then is `unfinished`, a
-    failure. api: `chat`, `completions`, `embeddings`, `responses`; `generate`, `generate_stream`, `infer` on
-    Triton. streaming: whether answers are streamed; None (the default) where the API can.
-    timeouts: see `Timeouts`.
-    max_in_flight, max_connections: of the whole run, over all workers; a request beyond them is never sent, a
-    failure. adapters: LoRA adapters and their shares.
-    endpoints: weights by endpoint's name, in place of the backend's own.
-    cache: `unique` declares that no prompt was seen before, `shared` that prompts or their beginnings repeat;
-        None (the default) takes what the prompts declare.
-    extra_body: fields added to every request's body.
-    seed: of arrivals, prompts, adapters and endpoints. The same seed is the same load.
+    arrivals: when requests come (`constant`, `poisson`, ..., `concurrency`), or a list of streams
+    prompts: what they ask (`synthetic`, `dataset`)
+    duration: the measured window; None where the arrivals know it themselves (phases, a trace)
+    warmup: load of the same kind before the window, which no metric sees
+    drain: how long answers may take after the last arrival; what is open then has failed (`unfinished`)
+    api: `chat`, `completions`, `embeddings`, `responses`; on Triton `generate`, `generate_stream`, `infer`
+    streaming: whether answers are streamed; None: where the API can
+    timeouts: see `Timeouts`
+    max_in_flight, max_connections: over all workers; a request beyond them has failed (`never sent`)
+    adapters: LoRA adapters and their shares
+    endpoints: weights by endpoint's name, in place of the backend's own
+    cache: `unique` declares prompts that nobody has seen, `shared` that prompts or their beginnings
+        repeat; None takes what the prompts declare
+    extra_body: fields added to every request's body
+    seed: of arrivals, prompts, adapters and endpoints; the same seed is the same load
     repeats: runs that are judged together, with seed, seed + 1, ...
-    stop_when_certain: end the run early once every objective is decided at the policy's confidence.
+    stop_when_certain: end the run once every objective is decided at the policy's confidence
 
     Times are stored as seconds. Raises ScenarioError, naming the field.
     """
@@ -259,7 +259,10 @@ class Scenario:
 
     def describe(self) -> dict[str, Any]:
         """`to_dict` for a record: the contents of trace and dataset files shrink to their hashes."""
-        return {name: tagged.without_contents(value) for name, value in self.to_dict().items()}
+        return {
+            name: tagged.without_contents(value) if name in _TAGGED else value
+            for name, value in self.to_dict().items()
+        }
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Scenario:

@@ -65,7 +65,7 @@ def test_jsonl_rows(tmp_path: Path) -> None:
         {"prompt": "first", "output_tokens": 7},
         "",
         {"text": "second", "max_tokens": 9, "other": 1},
-        {"messages": CHAT, "output_tokens": 11},
+        f'{{"messages": {json.dumps(CHAT)}, "output_tokens": 11, "line separators": "\u2028 \x85"}}',
     )
     prompts = dataset(file, unique=False)
     assert prompts.rows == 3

@@ -106,7 +106,7 @@ def test_a_dataset_travels_without_its_file(tmp_path: Path) -> None:
 
 def test_a_record_holds_hashes_in_place_of_contents() -> None:
     long = Trace.of([(i * 10**7 + i % 7, 50 + i % 911, 5 + i % 97) for i in range(5_000)], source="long.csv")
-    original = scenario(arrivals=long)
+    original = scenario(arrivals=long, extra_body={"kind": "bytes"})
     described = json.dumps(original.describe())
     assert len(described) < 2_000 < len(json.dumps(original.to_dict()))
     assert original.describe()["arrivals"]["source"] == "long.csv"

@@ -97,16 +97,17 @@ def synthetic(
 ) -> Synthetic:
     """Prompts of common English words.
 
-    `input_tokens`, `output_tokens`: a number, a pair (uniform), or `uniform`, `normal`, `lognormal`, `zipf`.
-    `unique`: each prompt begins with a salt of its own, so that no cache has seen it; without it `pool`
-    different prompts repeat in random order. `shared_prefix`: the share of each prompt, 0 to 1, that is the
-    beginning of one of
-    `prefixes` common texts; the rest stays unique. `turns`: requests of a conversation, of which `sessions`
-    go on side by side; turn k carries all k earlier questions and answers, `input_tokens` is the length of
-    each question.
-    `batch`: texts per embeddings request.
-    `tokenizer`: `tokenizer("…/tokenizer.json")` makes lengths exact; without one a word counts
-    `tokens_per_word`. The tokens of a chat template come on top.
+    input_tokens, output_tokens: a number, a pair (uniform), or `uniform`, `normal`, `lognormal`, `zipf`
+    unique: each prompt begins with a salt of its own, so that no cache has seen it; without it `pool`
+        different prompts repeat in random order
+    shared_prefix: the share of each prompt, 0 to 1, that is the beginning of one of `prefixes` common
+        texts; the rest stays unique
+    turns: requests of a conversation, of which `sessions` go on side by side; turn k carries all earlier
+        questions and answers, and `input_tokens` is the length of each question
+    batch: texts of an embeddings request
+    tokenizer: `tokenizer("…/tokenizer.json")` makes lengths exact; without one a word counts
+        `tokens_per_word`. The tokens of a chat template come on top.
+
     Raises ScenarioError.
     """
     return Synthetic(
