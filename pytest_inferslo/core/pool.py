@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pytest_inferslo.core.distribution import Distribution, Floats, Ratio, Scope
+from pytest_inferslo.core.distribution import SECOND, Distribution, Floats, Ratio, Scope
+from pytest_inferslo.core.frame import Frame
 from pytest_inferslo.core.histogram import Histogram
 from pytest_inferslo.core.readings import LOAD
 from pytest_inferslo.core.series import relative, within
@@ -93,6 +94,10 @@ class Pool:
     def counts(self, scope: Scope) -> list[Counts]:
         return [summary.counts(scope) for summary in self.summaries]
 
+    def strata(self, scope: Scope) -> Array:
+        """The number of the phase in which the middle of each second of a scope lies, all runs in a row."""
+        return np.concatenate([_phase_numbers(summary.frame, scope) for summary in self.summaries])
+
     def level(self, metric: str, scope: Scope) -> float | None:
         """The mean reading of the busiest source and run; None without readings."""
         means = [summary.reading(metric, "mean", scope) for summary in self.summaries]
@@ -107,3 +112,13 @@ class Pool:
                 series = relative(series, totals)
             found.append([one.values for one in series])
         return found
+
+
+def _phase_numbers(frame: Frame, scope: Scope) -> Array:
+    span = frame.span(scope.phase)
+    middles = span.start + np.arange(span.slots) * SECOND + SECOND // 2
+    names = {name: number for number, (name, _, _) in enumerate(frame.phases)}
+    numbers = np.full(span.slots, -1)
+    for name, start, end in frame.phases:
+        numbers[(middles >= start) & (middles < end)] = names[name]
+    return numbers

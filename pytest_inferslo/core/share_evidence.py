@@ -40,7 +40,7 @@ def share_evidence(objective: Objective, pool: Pool, scope: Scope, limit: float,
     if share == 1:
         evidence = _census(objective, pool, scope, trials, rules)
     elif objective.window_ns:
-        evidence = _windows(objective, trials, found, float(share), rules)
+        evidence = _windows(objective, trials, found, float(share), pool.strata(scope), rules)
     else:
         evidence = _whole(objective, pool, scope, trials, float(share), rules)
     return evidence
@@ -51,7 +51,9 @@ def _whole(
 ) -> Evidence:
     n, bad = int(trials.all_trials.sum()), int(trials.all_bad.sum())
     found = pool.distributions(objective.metric.name, scope) if objective.statistic.kind != "whole" else []
-    worth = discount(tail_clustering(trials.all_bad, trials.all_trials, found, share), rules.confidence)
+    worth = discount(
+        tail_clustering(trials.all_bad, trials.all_trials, found, share, pool.strata(scope)), rules.confidence
+    )
     within, over = (n - bad) * worth, bad * worth
     status = Status.INCONCLUSIVE
     reason = ""
@@ -90,7 +92,9 @@ def percentile_level(objective: Objective, pool: Pool, scope: Scope, rules: Rule
     if not histogram.count:
         return None
     share = float(objective.statistic.share)
-    worth = discount(tail_clustering(np.zeros_like(trials), trials, found, share), rules.confidence)
+    worth = discount(
+        tail_clustering(np.zeros_like(trials), trials, found, share, pool.strata(scope)), rules.confidence
+    )
     n = histogram.count + histogram.failures
     observed, (low, high) = _percentile_shown(objective, histogram, n * worth, rules)
     return Level(observed, low, high, n)
@@ -143,7 +147,12 @@ def _census(objective: Objective, pool: Pool, scope: Scope, trials: Trials, rule
 
 
 def _windows(
-    objective: Objective, trials: Trials, found: Sequence[Distribution], share: float, rules: Rules
+    objective: Objective,
+    trials: Trials,
+    found: Sequence[Distribution],
+    share: float,
+    strata: Array,
+    rules: Rules,
 ) -> Evidence:
     """Every sliding window of whole seconds, in no run across its end.
 
@@ -164,7 +173,9 @@ def _windows(
     if (n == 0).any():
         empty = int((n == 0).sum())
         return Evidence(Status.FAIL, None, n_all, reason=f"not measured: {empty} windows had no request")
-    worth = discount(tail_clustering(trials.all_bad, trials.all_trials, found, share), rules.confidence)
+    worth = discount(
+        tail_clustering(trials.all_bad, trials.all_trials, found, share, strata), rules.confidence
+    )
     within, over = (n - bad) * worth, bad * worth
     worst = int(np.argmax(bad / n))
     worst_text = f"in the worst of {len(n)} windows {100 * bad[worst] / n[worst]:.3g} % are beyond the limit"
@@ -229,7 +240,7 @@ def tail_clustering(
     that five times as many requests exceed as the promise allows, or the values themselves where no limit
     is that low.
     """
-    clusterings = [statistics.share_clustering(bad, trials)] if bad.sum() >= _TELLING else []
+    clusterings = [statistics.share_clustering(bad, trials, strata)] if bad.sum() >= _TELLING else []
     if not found:
         return clusterings
     wanted = max(20.0, 5 * (1 - share) * float(trials.sum()))
@@ -239,10 +250,10 @@ def tail_clustering(
     for limit in sorted(found[0].slot_over, reverse=True):
         over = np.concatenate([d.slot_over[limit] for d in found]) + failures
         if over.sum() >= wanted:
-            return [*clusterings, statistics.share_clustering(over, trials)]
+            return [*clusterings, statistics.share_clustering(over, trials, strata)]
     counts = np.concatenate([d.slot_count for d in found])
     totals = np.concatenate([d.slot_total for d in found])
-    return [*clusterings, statistics.mean_clustering(totals, counts, _variance(found))]
+    return [*clusterings, statistics.mean_clustering(totals, counts, _variance(found), strata)]
 
 
 def _variance(found: Sequence[Distribution]) -> float:

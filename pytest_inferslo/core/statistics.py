@@ -27,6 +27,7 @@ Floats = npt.NDArray[np.float64]
 
 #: Fewest blocks from which a variance is taken at all.
 FEWEST_BLOCKS = 5
+_FEWEST_OF_STRATUM = 4
 _RESAMPLES = 2000
 
 
@@ -161,24 +162,49 @@ def block_length(series: Floats) -> int:
     return min(longest, max(1, 2 * last))
 
 
-def share_clustering(slot_hits: npt.NDArray[Any], slot_trials: npt.NDArray[Any]) -> Clustering:
-    """The design effect of a share, from hits and trials per slot."""
+def share_clustering(
+    slot_hits: npt.NDArray[Any], slot_trials: npt.NDArray[Any], strata: npt.NDArray[Any] | None = None
+) -> Clustering:
+    """The design effect of a share, from hits and trials per slot.
+
+    `strata` numbers the slots by the phase of the load: what differs between phases was asked for and is no
+    chance, so each slot is compared with its own phase.
+    """
     used = slot_trials > 0
     hits, trials = slot_hits[used].astype(float), slot_trials[used].astype(float)
     if not len(hits):
         return Clustering(1.0, 0)
     share = hits.sum() / trials.sum()
-    return _clustering(hits - share * trials, float(share * (1 - share) * trials.sum()))
+    residuals = _residuals(hits, trials, None if strata is None else strata[used])
+    return _clustering(residuals, float(share * (1 - share) * trials.sum()))
 
 
-def mean_clustering(slot_total: Floats, slot_count: npt.NDArray[Any], variance: float) -> Clustering:
+def mean_clustering(
+    slot_total: Floats,
+    slot_count: npt.NDArray[Any],
+    variance: float,
+    strata: npt.NDArray[Any] | None = None,
+) -> Clustering:
     """The design effect of a mean, from totals and counts per slot and the variance of single values."""
     used = slot_count > 0
     totals, counts = slot_total[used].astype(float), slot_count[used].astype(float)
     if not len(totals):
         return Clustering(1.0, 0)
-    mean = totals.sum() / counts.sum()
-    return _clustering(totals - mean * counts, variance * float(counts.sum()))
+    residuals = _residuals(totals, counts, None if strata is None else strata[used])
+    return _clustering(residuals, variance * float(counts.sum()))
+
+
+def _residuals(totals: Floats, counts: Floats, strata: npt.NDArray[Any] | None) -> Floats:
+    """What each slot is off its stratum's level; strata of a few slots are taken together, as they have none."""
+    if strata is None:
+        return totals - totals.sum() / counts.sum() * counts
+    _, where, sizes = np.unique(strata, return_inverse=True, return_counts=True)
+    where = np.where(sizes[where] < _FEWEST_OF_STRATUM, len(sizes), where)
+    levels = np.bincount(where, weights=totals) / np.maximum(np.bincount(where, weights=counts), 1e-300)
+    fitted = len(np.unique(where)) - 1
+    lost = len(totals) / max(1, len(totals) - fitted)
+    residuals: Floats = (totals - levels[where] * counts) * math.sqrt(lost)
+    return residuals
 
 
 def _clustering(residuals: Floats, independent: float) -> Clustering:
