@@ -232,7 +232,7 @@ def trials_of(objective: Objective, pool: Pool, scope: Scope, limit: float) -> T
 
 
 def tail_clustering(
-    bad: Array, trials: Array, found: Sequence[Distribution], share: float
+    bad: Array, trials: Array, found: Sequence[Distribution], share: float, strata: Array
 ) -> list[Clustering]:
     """How alike neighbours are as far as this promise goes: the widest of what can be read off.
 

@@ -195,7 +195,7 @@ def mean_clustering(
 
 
 def _residuals(totals: Floats, counts: Floats, strata: npt.NDArray[Any] | None) -> Floats:
-    """What each slot is off its stratum's level; strata of a few slots are taken together, as they have none."""
+    """How far each slot is off the level of its stratum; strata of few slots count as one."""
     if strata is None:
         return totals - totals.sum() / counts.sum() * counts
     _, where, sizes = np.unique(strata, return_inverse=True, return_counts=True)
