@@ -27,7 +27,7 @@ PROFILE = {
     "max_num_batched_tokens": 65536,
     "num_gpu_blocks": 65536,
     "frontend_ms": 0,
-    "prefill_token_us": 0.01,
+    "prefill_ms": [[1, 5]],
     "decode_ms": [[1, 5], [4096, 5]],
 }
 

@@ -16,7 +16,12 @@ from pytest_inferslo.backends.simulated.experiment import (
 from pytest_inferslo.backends.simulated.profile import Profile, load_profile
 
 PLAIN = Profile(
-    "plain", max_model_len=256, num_gpu_blocks=1024, frontend_ms=0, prefill_token_us=10, decode_ms=((1, 5),)
+    "plain",
+    max_model_len=256,
+    num_gpu_blocks=1024,
+    frontend_ms=0,
+    prefill_ms=((0, 0), (100, 1)),
+    decode_ms=((1, 5),),
 )
 
 
@@ -54,12 +59,13 @@ def run(engine: Engine, requests: list[Request]) -> list[Step]:
         (0, 2, 5.0),
         (0, 3, 6.0),
         (0, 11, 18.0),  # beyond the last row its line goes on
-        (100, 0, 3.0 + 1.0),
-        (100, 3, 3.0 + 1.0 + 6.0),
+        (100, 0, 13.0),
+        (97, 3, 13.0),  # a decode adds a token to the computation
+        (20, 11, 18.0),  # its decodes alone take longer
     ],
 )
-def test_step_time_is_prefill_plus_decode(prefill: int, sequences: int, milliseconds: float) -> None:
-    profile = Profile("p", step_ms=3, prefill_token_us=10, decode_ms=((1, 4), (3, 6), (7, 12)))
+def test_step_time(prefill: int, sequences: int, milliseconds: float) -> None:
+    profile = Profile("p", prefill_ms=((0, 3), (100, 13)), decode_ms=((1, 4), (3, 6), (7, 12)))
     assert profile.step_seconds(prefill, sequences) * 1e3 == pytest.approx(milliseconds)
 
 

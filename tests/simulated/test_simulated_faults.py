@@ -102,7 +102,7 @@ def test_fault_that_is_not_active_leaves_the_others_alone() -> None:
         ({"max_num_seqs": "many"}, "max_num_seqs: 'many'"),
         ({"max_num_seqs": 2.5}, "max_num_seqs: 2.5"),
         ({"enable_prefix_caching": "no"}, "enable_prefix_caching: 'no'"),
-        ({"decode_ms": [[4, 5], [1, 3]]}, "rising sequence counts"),
+        ({"decode_ms": [[4, 5], [1, 3]]}, "decode_ms wants rows of rising counts"),
         ({"num_gpu_blocks": 10}, "cannot hold one request"),
     ],
 )

@@ -10,7 +10,7 @@ from pytest_inferslo.backends.simulated.engine import Engine, Request
 from pytest_inferslo.backends.simulated.pace import Pace
 from pytest_inferslo.backends.simulated.profile import Profile
 
-PROFILE = Profile("plain", frontend_ms=0, prefill_token_us=0, step_ms=10, decode_ms=((1, 10),))
+PROFILE = Profile("plain", frontend_ms=0, prefill_ms=((1, 10),), decode_ms=((1, 10),))
 
 
 class Clock:

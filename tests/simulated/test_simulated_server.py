@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import requests
 
-_QUICK = {"decode_ms": [[1, 1]], "frontend_ms": 0.05, "prefill_token_us": 1, "max_model_len": 4096}
+_QUICK = {"decode_ms": [[1, 1]], "frontend_ms": 0.05, "prefill_ms": [[1, 1]], "max_model_len": 4096}
 
 
 class Server:
@@ -230,6 +230,8 @@ def test_triton_generate_extension_and_infer(server: Server) -> None:
         ("/v1/completions", {"model": "m"}, 400, "Bad Request", "body.prompt", None),
         ("/v1/completions", TEXT | {"max_tokens": "five"}, 400, "Bad Request", "body.max_tokens", None),
         ("/v1/completions", TEXT | {"model": ["m"]}, 404, "NotFoundError", "model", None),
+        ("/v1/completions", TEXT | {"stop": 5}, 400, "Bad Request", "body.stop", None),
+        ("/v1/completions", TEXT | {"stream_options": "a"}, 400, "Bad Request", "body.stream_options", None),
         ("/v1/completions", TEXT | {"n": 2}, 400, "BadRequestError", "n", None),
         ("/v1/chat/completions", CHAT | {"messages": "hi"}, 400, "Bad Request", "body.messages", None),
         ("/v1/embeddings", {"model": "m"}, 400, "Bad Request", "body.input", None),

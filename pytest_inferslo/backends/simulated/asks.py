@@ -77,8 +77,7 @@ def parse_json(body: bytes) -> dict[str, Any]:
         ) from error
     if not isinstance(value, dict):
         raise _validation(
-            "{'type': 'model_attributes_type', 'loc': ('body',), "
-            "'msg': 'Input should be a valid dictionary'}",
+            "{'type': 'model_attributes_type', 'loc': ('body',), 'msg': 'Input should be a dictionary'}",
             "body",
         )
     return value
@@ -86,6 +85,13 @@ def parse_json(body: bytes) -> dict[str, Any]:
 
 def _validation(detail: str, param: str) -> ApiError:
     return ApiError(400, f"1 validation error:\n  {detail}", "Bad Request", param)
+
+
+def _wrong_type(field: str, wanted: str) -> ApiError:
+    return _validation(
+        f"{{'type': 'type_error', 'loc': ('body', '{field}'), 'msg': 'Input should be a valid {wanted}'}}",
+        f"body.{field}",
+    )
 
 
 def missing(field: str, value: Mapping[str, Any]) -> ApiError:
@@ -107,10 +113,7 @@ def chat_ask(value: Mapping[str, Any], adapter: str | None, limits: Limits) -> A
     if messages is None:
         raise missing("messages", value)
     if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
-        raise _validation(
-            "{'type': 'list_type', 'loc': ('body', 'messages'), 'msg': 'Input should be a valid list'}",
-            "body.messages",
-        )
+        raise _wrong_type("messages", "list of messages")
     if not messages:
         raise ApiError(
             400, "messages must hold at least one message. (parameter=messages, value=[])", param="messages"
@@ -199,7 +202,11 @@ def _ask(
     output_tokens = asked if asked is not None else max(1, min(default, room))
     _check_sampling(value)
     options = value.get("stream_options") or {}
+    if not isinstance(options, dict):
+        raise _wrong_type("stream_options", "dictionary")
     stop = value.get("stop") or []
+    if not isinstance(stop, str | list):
+        raise _wrong_type("stop", "string or list")
     return Ask(
         model=value["model"],
         adapter=adapter,

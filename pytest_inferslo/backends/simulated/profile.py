@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from importlib import resources
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +35,10 @@ class Profile:
     """CPU time of the front end for one request; requests pass through it one after another."""
     latency_ms: float = 0.0
     """Fixed delay before the scheduler sees a request; requests pass it side by side."""
-    step_ms: float = 0.0
-    """Constant part of a step that holds any prefill token."""
-    prefill_token_us: float = 20.0
+    prefill_ms: tuple[tuple[float, float], ...] = ((1.0, 5.0), (8192.0, 200.0))
+    """(tokens, milliseconds) of a step that computes prompts; straight lines between and beyond."""
     decode_ms: tuple[tuple[float, float], ...] = ((1.0, 5.0),)
-    """(sequences, milliseconds) of the decode part of a step; straight lines between and beyond."""
+    """(sequences, milliseconds) of a step that only decodes; straight lines between and beyond."""
     jitter: float = 0.0
     """Standard deviation of a step's time, as a share of it."""
     chat_output_tokens: int = 128
@@ -63,33 +63,36 @@ class Profile:
                 f"simulator profile {self.name!r}: {self.num_gpu_blocks} blocks of {self.block_size} tokens "
                 f"cannot hold one request of max_model_len {self.max_model_len}"
             )
-        if not self.decode_ms or any(
-            a[0] >= b[0] for a, b in zip(self.decode_ms, self.decode_ms[1:], strict=False)
-        ):
-            raise BackendConfigError(
-                f"simulator profile {self.name!r}: decode_ms wants rows of rising sequence counts, got "
-                f"{self.decode_ms}"
-            )
-
-    def decode_seconds(self, sequences: int) -> float:
-        """Time of the decode part of a step with this many decoding sequences, in seconds."""
-        rows = self.decode_ms
-        if sequences == 0:
-            return 0.0
-        if sequences <= rows[0][0] or len(rows) == 1:
-            return rows[0][1] / 1e3
-        at = min(bisect_right(rows, (sequences, float("inf"))), len(rows) - 1)
-        (x0, y0), (x1, y1) = rows[at - 1], rows[at]
-        return (y0 + (y1 - y0) * (sequences - x0) / (x1 - x0)) / 1e3
+        for name in ("prefill_ms", "decode_ms"):
+            rows = getattr(self, name)
+            if not rows or any(low[0] >= high[0] for low, high in pairwise(rows)):
+                raise BackendConfigError(
+                    f"simulator profile {self.name!r}: {name} wants rows of rising counts, got {rows}"
+                )
 
     def step_seconds(self, prefill_tokens: int, sequences: int) -> float:
-        """Time of one step in seconds, before jitter and adapter loads."""
-        prefill = self.step_ms / 1e3 + prefill_tokens * self.prefill_token_us / 1e6 if prefill_tokens else 0.0
-        return prefill + self.decode_seconds(sequences)
+        """Time of one step in seconds, before jitter and adapter loads.
+
+        A step that only decodes is bound by memory: `decode_ms`. One with prompts is bound by computation, to
+        which each decoding sequence adds a token: `prefill_ms`, unless its decodes alone would take longer.
+        """
+        decode = _interpolate(self.decode_ms, sequences) if sequences else 0.0
+        if not prefill_tokens:
+            return decode / 1e3
+        return max(decode, _interpolate(self.prefill_ms, prefill_tokens + sequences)) / 1e3
 
     def with_options(self, options: Mapping[str, Any]) -> Profile:
         """This profile with the options that are not None laid over it."""
         return replace(self, **{name: value for name, value in options.items() if value is not None})
+
+
+def _interpolate(rows: tuple[tuple[float, float], ...], count: float) -> float:
+    """The value at `count` on straight lines through rows; constant below the first row."""
+    if count <= rows[0][0] or len(rows) == 1:
+        return rows[0][1]
+    at = min(bisect_right(rows, (count, float("inf"))), len(rows) - 1)
+    (x0, y0), (x1, y1) = rows[at - 1], rows[at]
+    return y0 + (y1 - y0) * (count - x0) / (x1 - x0)
 
 
 def shipped_profiles() -> list[str]:

@@ -109,7 +109,7 @@ class _OpenAI:
 
     async def tokenize(self, exchange: Exchange) -> None:
         value, _adapter = self._body(exchange)
-        if "messages" in value:
+        if isinstance(value.get("messages"), list):
             tokens = chat_tokens(value["messages"])
         elif isinstance(value.get("prompt"), str):
             tokens = tokenize(value["prompt"])
