@@ -112,7 +112,7 @@ def _marked_policies(item: pytest.Item, problems: list[str]) -> list[str]:
     names = [name for mark in item.iter_markers("slo") for name in mark.args]
     if not names:
         problems.append(
-            f"{item.nodeid}: offers a load but promises nothing: mark it with @pytest.mark.slo(\"policy\") "
+            f'{item.nodeid}: offers a load but promises nothing: mark it with @pytest.mark.slo("policy") '
             "or give --slo-policy"
         )
     wrong = [name for name in names if not isinstance(name, str)]

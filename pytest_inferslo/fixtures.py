@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -26,14 +25,14 @@ def backend(request: pytest.FixtureRequest) -> BackendUnderTest:
 
 
 @pytest.fixture
-def offer_load(request: pytest.FixtureRequest, backend: BackendUnderTest) -> Iterator[LoadOffer]:
+def offer_load(request: pytest.FixtureRequest, backend: BackendUnderTest) -> LoadOffer:
     """Call it with a `Scenario`: it offers that load to the backend, and the test fails unless its policies hold."""
     from pytest_inferslo.gate import LoadOffer
 
     item = request.node
     runs: list[dict[str, Any]] = []
     item.stash[RUNS] = runs
-    yield LoadOffer(item, _rig(request.config), backend, item.stash.get(POLICIES, ()), runs)
+    return LoadOffer(item, _rig(request.config), backend, item.stash.get(POLICIES, ()), runs)
 
 
 def _rig(config: pytest.Config) -> Rig:

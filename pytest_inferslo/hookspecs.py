@@ -8,7 +8,7 @@ import pytest
 
 if TYPE_CHECKING:
     from pytest_inferslo.backends import Backend
-    from pytest_inferslo.run import Run
+    from pytest_inferslo.judgement import Judged
 
 
 def pytest_inferslo_backends(config: pytest.Config) -> dict[str, Backend]:  # type: ignore[empty-body]
@@ -16,5 +16,5 @@ def pytest_inferslo_backends(config: pytest.Config) -> dict[str, Backend]:  # ty
 
 
 @pytest.hookspec
-def pytest_inferslo_run_finished(config: pytest.Config, nodeid: str, run: Run) -> None:
+def pytest_inferslo_run_finished(config: pytest.Config, nodeid: str, run: Judged) -> None:
     """Called after each judged run, whatever its verdict; the place for reports of your own."""

@@ -33,22 +33,59 @@ _OPTIONS = (
     ),
     _Option("--model", "inferslo_model", "model folder or name for the server", metavar="MODEL"),
     _Option(
-        "--backend-arg", "inferslo_backend_args", "one argument passed to the server as it is; repeatable", "append", "ARG"
+        "--backend-arg",
+        "inferslo_backend_args",
+        "one argument passed to the server as it is; repeatable",
+        "append",
+        "ARG",
     ),
-    _Option("--backend-env", "inferslo_backend_env", "KEY=VALUE for the server's environment; repeatable", "append", "K=V"),
+    _Option(
+        "--backend-env",
+        "inferslo_backend_env",
+        "KEY=VALUE for the server's environment; repeatable",
+        "append",
+        "K=V",
+    ),
     _Option(
         "--backend-python",
         "inferslo_backend_python",
         "interpreter of the virtual environment that holds the engine",
         metavar="PYTHON",
     ),
-    _Option("--server-pid", "inferslo_server_pid", "process whose CPU and memory count as the server's (URL)", "integer"),
-    _Option("--backend-start-timeout", "inferslo_backend_start_timeout", "seconds until the server must be ready", "number"),
-    _Option("--api-key-env", "inferslo_api_key_env", "environment variable that holds the server's API key", metavar="NAME"),
-    _Option("--slo-policy", "inferslo_slo_policy", "policy file or name, instead of the tests' slo markers", metavar="POLICY"),
-    _Option("--inferslo-baseline", "inferslo_baseline", "saved run that `of baseline` limits refer to", metavar="RUN"),
+    _Option(
+        "--server-pid",
+        "inferslo_server_pid",
+        "process whose CPU and memory count as the server's (URL)",
+        "integer",
+    ),
+    _Option(
+        "--backend-start-timeout",
+        "inferslo_backend_start_timeout",
+        "seconds until the server must be ready",
+        "number",
+    ),
+    _Option(
+        "--api-key-env",
+        "inferslo_api_key_env",
+        "environment variable that holds the server's API key",
+        metavar="NAME",
+    ),
+    _Option(
+        "--slo-policy",
+        "inferslo_slo_policy",
+        "policy file or name, instead of the tests' slo markers",
+        metavar="POLICY",
+    ),
+    _Option(
+        "--inferslo-baseline",
+        "inferslo_baseline",
+        "saved run that `of baseline` limits refer to",
+        metavar="RUN",
+    ),
     _Option("--inferslo-dir", "inferslo_dir", "where runs are kept", metavar="DIR", default=".inferslo"),
-    _Option("--inferslo-workers", "inferslo_workers", "load-generating processes on this host", "integer", "N", 1),
+    _Option(
+        "--inferslo-workers", "inferslo_workers", "load-generating processes on this host", "integer", "N", 1
+    ),
     _Option(
         "--inferslo-expect-workers",
         "inferslo_expect_workers",
@@ -57,8 +94,19 @@ _OPTIONS = (
         "N",
         0,
     ),
-    _Option("--inferslo-bind", "inferslo_bind", "ADDR:PORT on which the master waits for them", metavar="ADDR:PORT"),
-    _Option("--load-seconds", "inferslo_load_seconds", "shorten every scenario to this, for a try", "number", "SECONDS"),
+    _Option(
+        "--inferslo-bind",
+        "inferslo_bind",
+        "ADDR:PORT on which the master waits for them",
+        metavar="ADDR:PORT",
+    ),
+    _Option(
+        "--load-seconds",
+        "inferslo_load_seconds",
+        "shorten every scenario to this, for a try",
+        "number",
+        "SECONDS",
+    ),
     _Option(
         "--inconclusive",
         "inferslo_inconclusive",
@@ -96,19 +144,22 @@ class Options:
 def add_options(parser: pytest.Parser) -> None:
     group = parser.getgroup("inferslo", "SLO gates for inference servers")
     for option in _OPTIONS:
-        kwargs: dict[str, Any] = {"dest": option.ini, "help": option.help, "metavar": option.metavar, "default": None}
+        kwargs: dict[str, Any] = {
+            "dest": option.ini,
+            "help": option.help,
+            "metavar": option.metavar,
+            "default": None,
+        }
         if option.kind == "append":
             kwargs["action"] = "append"
         if option.choices:
             kwargs["choices"] = option.choices
             del kwargs["metavar"]
         group.addoption(option.flag, **kwargs)
-        parser.addini(
-            option.ini,
-            option.help,
-            type="args" if option.kind == "append" else "string",
-            default=None if option.kind != "append" else [],
-        )
+        if option.kind == "append":
+            parser.addini(option.ini, option.help, type="args", default=[])
+        else:
+            parser.addini(option.ini, option.help, type="string", default=None)
 
 
 def read_options(config: pytest.Config) -> Options:

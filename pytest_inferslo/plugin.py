@@ -30,8 +30,12 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "slo(policy, ...): the policies, by name or path, that judge this test's load")
-    config.addinivalue_line("markers", "engine_args(name=[values]): run once per value, with that server argument")
+    config.addinivalue_line(
+        "markers", "slo(policy, ...): the policies, by name or path, that judge this test's load"
+    )
+    config.addinivalue_line(
+        "markers", "engine_args(name=[values]): run once per value, with that server argument"
+    )
     config.pluginmanager.register(SessionVerdicts(config), "inferslo-session")
     if config.getoption("dist", "no") == "load":
         # One server and one load at a time: xdist must keep our items on one of its workers.

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from _pytest.outcomes import Failed
 
 from pytest_inferslo.collection import REQUIRED
 
@@ -18,28 +19,41 @@ EXIT_INCONCLUSIVE = 8
 EXIT_INVALID = 9
 
 
-class InvalidRun(pytest.fail.Exception):
+class InvalidRun(Failed):
     """The measurement cannot be trusted: an error of the item, neither a pass nor a breach."""
 
+    __module__ = "builtins"  # as pytest.fail does: the summary line then shows the message
 
-class InconclusiveRun(pytest.fail.Exception):
+
+class UnofferedLoad(Failed):
+    """Nothing was measured: the scenario was refused, or the server or the load generator did not start."""
+
+    __module__ = "builtins"  # as pytest.fail does: the summary line then shows the message
+
+
+class InconclusiveRun(Failed):
     """The evidence does not reach the declared confidence."""
 
+    __module__ = "builtins"  # as pytest.fail does: the summary line then shows the message
 
-class BreachedPolicy(pytest.fail.Exception):
+
+class BreachedPolicy(Failed):
     """The evidence refutes a promise."""
+
+    __module__ = "builtins"  # as pytest.fail does: the summary line then shows the message
 
 
 def annotate(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:
-    """Puts the item's verdicts on its report. An INVALID run is reported as an error, as a broken set-up is."""
+    """Puts the item's verdicts on its report; a run that is INVALID or never began counts as an error."""
     if report.when == "call":
         runs = item.stash.get(RUNS, [])
         report.inferslo_runs = list(runs)  # type: ignore[attr-defined]
         runs.clear()
     error = call.excinfo.value if call.excinfo else None
+    if isinstance(error, InvalidRun | UnofferedLoad):
+        report.when = "setup"  # junit and every other consumer then count an error, not a failure
     if isinstance(error, InvalidRun):
         report.inferslo_status = "INVALID"  # type: ignore[attr-defined]
-        report.when = "setup"  # junit and every other consumer then count an error, not a failure
     elif isinstance(error, InconclusiveRun):
         report.inferslo_status = "INCONCLUSIVE"  # type: ignore[attr-defined]
 
@@ -76,17 +90,21 @@ class SessionVerdicts:
                 session.exitstatus = EXIT_INCONCLUSIVE
 
     def _not_evaluated(self) -> list[str]:
-        """Scenarios that a policy names and no run of this session evaluated (a typo in a marker leaves them out)."""
+        """Scenarios that a policy names and no run evaluated, as when a typo in a marker leaves one out."""
         if self._config.option.collectonly:
             return []
-        required = self._config.stash.get(REQUIRED, {})
+        required = self._config.stash.get(REQUIRED, {}) | {
+            run["policy"]: run["required"] for run in self.runs
+        }
         missing = []
         for policy, scenarios in required.items():
             evaluated = {run["scenario"] for run in self.runs if run["policy"] == policy}
             absent = [name for name in scenarios if name not in evaluated]
             if absent:
                 noun = "scenario was" if len(absent) == 1 else "scenarios were"
-                missing.append(f"policy {policy}: {len(absent)} named {noun} not evaluated: {', '.join(absent)}")
+                missing.append(
+                    f"policy {policy}: {len(absent)} named {noun} not evaluated: {', '.join(absent)}"
+                )
         return missing
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
@@ -94,9 +112,11 @@ class SessionVerdicts:
             return
         terminalreporter.section("inferslo")
         for run in self.runs:
-            terminalreporter.write_line(run["headline"])
-            if run["status"] == "PASS":  # the failures section has shown the other tables already
+            if run["status"] == "PASS":
                 terminalreporter.write_line(run["table"])
+            else:  # its table stands in the failures section already
+                terminalreporter.write_line(run["table"].splitlines()[0] + " (table above)")
+            terminalreporter.write_line("")
         for line in self._comparisons():
             terminalreporter.write_line(line)
         for line in self._missing:

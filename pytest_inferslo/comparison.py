@@ -1,0 +1,53 @@
+"""Saved runs side by side: the same scenario on several backends, builds or engine arguments."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pytest_inferslo.judgement import Judged, judge_runs, policy_of
+from pytest_inferslo.reports.terminal import comparison_table
+from pytest_inferslo.storage.run_directory import RunDirectory
+
+
+def compare_runs(notes: Sequence[dict[str, Any]]) -> str:
+    """The table of a session's runs of one scenario under one policy; `notes` are as on the test reports."""
+    judged = []
+    for note in notes:
+        directory = RunDirectory.open(Path(note["directory"]))
+        judged.append((note["backend"], _judged(directory, note["policy_file"])))
+    return f"{notes[0]['scenario']} compared, policy {notes[0]['policy']}\n" + _table(judged)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run directories, two or more")
+    parser.add_argument(
+        "--slo-policy", metavar="POLICY", help="judge all by this policy; default: each run's own"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints the table; the exit code is that of the worst verdict."""
+    judged = [_judged(RunDirectory.open(path), arguments.slo_policy) for path in arguments.runs]
+    print(_table([(_label(each), each) for each in judged]), end="")
+    worst_first = (1, 9, 8, 0)
+    return min((each.verdict.status.exit_code for each in judged), key=worst_first.index)
+
+
+def _judged(directory: RunDirectory, policy: str | None) -> Judged:
+    return judge_runs([directory], policy_of(policy, directory.read_record()))
+
+
+def _label(judged: Judged) -> str:
+    backend = judged.record.get("backend") or {}
+    return f"{judged.record['scenario']['name']} {backend.get('name')}"
+
+
+def _table(judged: Sequence[tuple[str, Judged]]) -> str:
+    return comparison_table(
+        [(label, each.record, each.verdict, each.summary) for label, each in judged],
+        colour=sys.stdout.isatty(),
+    )

@@ -1,0 +1,225 @@
+"""`offer_load`: from a scenario in a test to that test's pass, failure or error."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_inferslo.core.policy import Policy, unmeasurable
+from pytest_inferslo.core.scenario import Scenario
+from pytest_inferslo.core.verdict import Status
+from pytest_inferslo.errors import InfersloError, ScenarioError
+from pytest_inferslo.judgement import Judged, judge_runs
+from pytest_inferslo.reports.junit import junit_properties
+from pytest_inferslo.reports.terminal import ProgressLine, render_verdict
+from pytest_inferslo.rig import BackendUnderTest, Rig
+from pytest_inferslo.run import Order, measure
+from pytest_inferslo.session import BreachedPolicy, InconclusiveRun, InvalidRun, UnofferedLoad
+from pytest_inferslo.storage.run_directory import RunDirectory
+
+if TYPE_CHECKING:
+    from pytest_inferslo.backends import StartProgress
+    from pytest_inferslo.loadgen.offer import Progress
+
+#: Verdicts by test id, over the tries of one session: a retry must not launder a breach.
+TRIES = pytest.StashKey[dict[str, list[dict[str, Any]]]]()
+
+_WORST_FIRST = (Status.FAIL, Status.INVALID, Status.INCONCLUSIVE, Status.PASS)
+
+
+class LoadOffer:
+    """What the fixture `offer_load` gives a test."""
+
+    def __init__(
+        self,
+        item: pytest.Item,
+        rig: Rig,
+        backend: BackendUnderTest,
+        policies: Sequence[Policy],
+        notes: list[dict[str, Any]],
+    ) -> None:
+        self._item = item
+        self._rig = rig
+        self._backend = backend
+        self._policies = tuple(policies)
+        self._notes = notes
+
+    def __call__(self, scenario: Scenario, *, name: str | None = None) -> list[Judged]:
+        """Offers `scenario` to the backend and judges the run by each policy of the test.
+
+        Returns one `Judged` (record, summary, verdict) per policy when all of them PASS. A breach fails the test with
+        the table of objectives, an INVALID run is an error of the test, and an INCONCLUSIVE one does what
+        `--inconclusive` says. `name` tells apart several loads of one test; the default is the test's own name.
+
+        A scenario that cannot show what the policy promises is an error of the test before a server starts; so is a
+        server that does not come up.
+        """
+        try:
+            judged, order = self._judged(scenario, name)
+        except InfersloError as error:
+            raise UnofferedLoad(f"{_place(_caller())}{error}", pytrace=False) from error
+        self._conclude(judged, order)
+        return judged
+
+    def _judged(self, scenario: Scenario, name: str | None) -> tuple[list[Judged], Order]:
+        order = self._order(scenario, name)
+        with self._shown(order) as shown:
+            server = self._backend.start(shown.starting)
+            generator = self._rig.load_generator()
+            runs: list[RunDirectory] = []
+            for repeat in range(scenario.repeats):
+                again = replace(
+                    order, scenario=replace(order.scenario, seed=order.scenario.seed + repeat, repeats=1)
+                )
+                runs.append(measure(again, server, generator, shown.progress))
+        named = self._rig.options.baseline
+        baseline = RunDirectory.open(Path(named)) if named else None
+        judged = [judge_runs(runs, policy, baseline=baseline) for policy in self._policies]
+        return judged, order
+
+    def _order(self, scenario: Scenario, name: str | None) -> Order:
+        if not isinstance(scenario, Scenario):
+            raise ScenarioError(f"offer_load takes a Scenario, not {scenario!r}")
+        options = self._rig.options
+        offered = scenario.shortened(options.load_seconds) if options.load_seconds else scenario
+        name = name or getattr(self._item, "originalname", self._item.name).removeprefix("test_")
+        phases = list(dict.fromkeys(phase.name for phase in offered.phases()))
+        faults: list[str] = []
+        for policy in self._policies:
+            mine = policy.resolved(name, self._backend.name)
+            faults += unmeasurable(mine, streaming=bool(offered.streaming), phases=phases)
+        if faults:
+            raise ScenarioError("\n".join(faults))
+        notes: tuple[str, ...] = ()
+        if offered is not scenario:
+            notes = (f"shortened from {scenario.duration:g} s to {offered.duration:g} s by --load-seconds",)
+        return Order(
+            scenario=offered,
+            name=name,
+            source=_caller(),
+            policies=tuple(
+                {"name": policy.name, "path": policy.file, "sha256": policy.sha256}
+                for policy in self._policies
+            ),
+            base=options.directory,
+            load_seconds=options.load_seconds if offered is not scenario else None,
+            seed=offered.seed,
+            notes=notes,
+        )
+
+    def _conclude(self, judged: Sequence[Judged], order: Order) -> None:
+        tables = []
+        for each in sorted(judged, key=lambda each: _WORST_FIRST.index(each.verdict.status), reverse=True):
+            each.write()
+        for each in judged:
+            table = render_verdict(each.verdict, each.record, each.summary)
+            tables.append(table)
+            note = self._note(each, table, order)
+            self._notes.append(note)
+            self._item.user_properties.extend(junit_properties(each.verdict, each.record))
+            self._item.config.hook.pytest_inferslo_run_finished(
+                config=self._item.config, nodeid=self._item.nodeid, run=each
+            )
+        worst = min((each.verdict.status for each in judged), key=_WORST_FIRST.index)
+        message = "\n\n".join(tables)
+        earlier = self._tries()
+        breached = [note for note in earlier if note["status"] == Status.FAIL.value]
+        earlier.extend(self._notes[-len(judged) :])
+        if worst is Status.PASS and breached:
+            raise BreachedPolicy(_flaky(breached, message), pytrace=False)
+        self._raise(worst, message)
+
+    def _raise(self, status: Status, message: str) -> None:
+        if status is Status.FAIL:
+            raise BreachedPolicy(message, pytrace=False)
+        if status is Status.INVALID:
+            raise InvalidRun(message, pytrace=False)
+        if status is Status.INCONCLUSIVE:
+            match self._rig.options.inconclusive:
+                case "xfail":
+                    pytest.xfail(message)
+                case "skip":
+                    pytest.skip(message)
+                case "warn":
+                    self._item.warn(pytest.PytestWarning(f"INCONCLUSIVE\n{message}"))
+                case _:
+                    raise InconclusiveRun(message, pytrace=False)
+
+    def _note(self, judged: Judged, table: str, order: Order) -> dict[str, Any]:
+        status = judged.verdict.status.value
+        return {
+            "nodeid": self._item.nodeid,
+            "scenario": order.name,
+            "backend": self._backend.label,
+            "policy": judged.verdict.policy,
+            "policy_file": judged.policy.file,
+            "required": list(judged.policy.scenarios),
+            "status": status,
+            "directory": str(judged.directory.path),
+            "table": table,
+        }
+
+    def _tries(self) -> list[dict[str, Any]]:
+        tries = self._item.config.stash.setdefault(TRIES, {})
+        return tries.setdefault(self._item.nodeid, [])
+
+    @contextlib.contextmanager
+    def _shown(self, order: Order) -> Iterator[_Shown]:
+        """Progress on the real terminal, past pytest's capturing; none from xdist workers, which have no terminal."""
+        label = f"{order.name} on {self._backend.label}"
+        total_s = order.scenario.window_ns[1] / 1e9
+        if hasattr(self._item.config, "workerinput"):
+            yield _Shown(None, label, total_s)
+            return
+        capture = self._item.config.pluginmanager.getplugin("capturemanager")
+        with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
+            line = ProgressLine(sys.stdout)
+            sys.stdout.write("\n")
+            try:
+                yield _Shown(line, label, total_s)
+            finally:
+                line.close()
+
+
+class _Shown:
+    """What the user sees while a test runs: the server coming up, then the load."""
+
+    def __init__(self, line: ProgressLine | None, label: str, total_s: float) -> None:
+        self._line = line
+        self._label = label
+        self._total_s = total_s
+
+    def starting(self, progress: StartProgress) -> None:
+        if self._line is not None:
+            self._line.say(
+                f"{self._label}: starting, {progress.elapsed_s:.0f} s: {progress.step}: {progress.detail}"
+            )
+
+    def progress(self, progress: Progress) -> None:
+        if self._line is not None:
+            self._line.update(progress, self._total_s, label=self._label)
+
+
+def _caller() -> tuple[str, int]:
+    """File and line of the test that called `offer_load`."""
+    here = Path(__file__).parent
+    for frame in inspect.stack(context=0):
+        if here not in Path(frame.filename).parents:
+            return frame.filename, frame.lineno
+    return "", 0
+
+
+def _place(caller: tuple[str, int]) -> str:
+    return f"{caller[0]}:{caller[1]}: " if caller[0] else ""
+
+
+def _flaky(breached: Sequence[dict[str, Any]], message: str) -> str:
+    tries = "\n\n".join(f"an earlier try, {note['directory']}:\n{note['table']}" for note in breached)
+    return f"flaky: a retry does not undo a breach. This try:\n{message}\n\n{tries}"

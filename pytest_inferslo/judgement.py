@@ -1,0 +1,125 @@
+"""From saved runs to a verdict: the one way, for the live session and for `inferslo judge`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pytest_inferslo.core.baseline import Baseline
+from pytest_inferslo.core.fold import Fold
+from pytest_inferslo.core.judge import baseline_from, judge_together
+from pytest_inferslo.core.policy import Policy
+from pytest_inferslo.core.questions import questions
+from pytest_inferslo.core.summary import Summary
+from pytest_inferslo.core.verdict import Verdict
+from pytest_inferslo.errors import PolicyError, UsageError
+from pytest_inferslo.policies import load_policy
+from pytest_inferslo.reports.hdr import histogram_files
+from pytest_inferslo.reports.json_document import render_json, verdict_document
+from pytest_inferslo.reports.markdown import render_markdown
+from pytest_inferslo.reports.terminal import render_verdict
+from pytest_inferslo.storage.run_directory import RunDirectory
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One policy's answer on one run, or on its repeats; `directory`, `record` and `summary` are the last one's."""
+
+    directory: RunDirectory
+    record: Record
+    summary: Summary
+    verdict: Verdict
+    policy: Policy
+
+    def write(self) -> None:
+        """Leaves the verdict, the histograms and a readable report beside the samples."""
+        self.directory.write_verdict(verdict_document(self.verdict, self.record, self.summary))
+        self.directory.write_file("verdict.md", render_markdown(self.verdict, self.record, self.summary))
+        for name, text in histogram_files(self.summary, self.record).items():
+            self.directory.write_file(name, text)
+
+
+def judge_runs(
+    directories: Sequence[RunDirectory], policy: Policy, *, baseline: RunDirectory | None = None
+) -> Judged:
+    """The verdict of `policy` on one run, or on several repeats judged together.
+
+    Reads each run's samples once. Raises RecordError for a run that is damaged, UsageError for a baseline that is of
+    another scenario, empty, or the run itself.
+    """
+    levels = baseline_levels(baseline, policy) if baseline is not None else None
+    folded = [_folded(directory, policy, levels) for directory in directories]
+    verdict = judge_together(policy, [(summary, record) for record, summary in folded], baseline=levels)
+    record, summary = folded[-1]
+    return Judged(directories[-1], record, summary, verdict, policy)
+
+
+def baseline_levels(directory: RunDirectory, policy: Policy) -> Baseline:
+    """What an earlier run measured of everything that the policy compares with `baseline`."""
+    record, summary = _folded(directory, policy, None)
+    return baseline_from(policy, summary, record)
+
+
+def _folded(directory: RunDirectory, policy: Policy, baseline: Baseline | None) -> tuple[Record, Summary]:
+    record = directory.read_record()
+    mine = policy.for_record(record)
+    fold = Fold(record, questions(mine, record, baseline), mine.goals())
+    for batch in directory.batches():
+        fold.add(batch)
+    for readings in directory.readings():
+        fold.add_readings(readings)
+    return record, fold.result()
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "runs", nargs="+", type=Path, metavar="RUN", help="run directory; several are judged together"
+    )
+    parser.add_argument(
+        "--slo-policy", metavar="POLICY", help="policy file or name; default: the one that judged it live"
+    )
+    parser.add_argument(
+        "--inferslo-baseline", "--baseline", type=Path, metavar="RUN", help="run that `of baseline` refers to"
+    )
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument(
+        "--json", action="store_true", help="print the verdict as JSON (schemas/verdict.schema.json)"
+    )
+    form.add_argument("--markdown", action="store_true", help="print it as Markdown, for a CI job summary")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints the verdict; its exit code is 0 pass, 1 fail, 8 inconclusive, 9 invalid."""
+    directories = [RunDirectory.open(path) for path in arguments.runs]
+    policy = policy_of(arguments.slo_policy, directories[0].read_record())
+    baseline = RunDirectory.open(arguments.inferslo_baseline) if arguments.inferslo_baseline else None
+    judged = judge_runs(directories, policy, baseline=baseline)
+    if arguments.json:
+        print(render_json(judged.verdict, judged.record, judged.summary), end="")
+    elif arguments.markdown:
+        print(render_markdown(judged.verdict, judged.record, judged.summary), end="")
+    else:
+        print(render_verdict(judged.verdict, judged.record, judged.summary, colour=sys.stdout.isatty()))
+    return judged.verdict.status.exit_code
+
+
+def policy_of(name: str | None, record: Record) -> Policy:
+    """The policy `name`, or the one that judged the run live. Raises UsageError or PolicyError."""
+    if name is not None:
+        return load_policy(name)
+    recorded = record.get("policy") or {}
+    if not recorded.get("path"):
+        raise UsageError(f"run {record['run_id']} was judged by no policy file: name one with --slo-policy")
+    try:
+        policy = load_policy(recorded["path"])
+    except PolicyError as error:
+        raise UsageError(f"{error}\nname the policy with --slo-policy") from error
+    if policy.sha256 != recorded.get("sha256"):
+        print(f"inferslo judge: {recorded['path']} has changed since the run", file=sys.stderr)
+    return policy

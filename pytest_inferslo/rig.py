@@ -1,0 +1,148 @@
+"""What a session keeps between its tests: the server that runs and the load generator. Closed once, at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_inferslo import backends
+from pytest_inferslo.collection import BackendChoice
+from pytest_inferslo.errors import UsageError
+from pytest_inferslo.loadgen.offer import LoadGenerator
+from pytest_inferslo.options import Options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pytest_inferslo.backends import (
+        Backend,
+        BackendOptions,
+        Group,
+        RunningGroup,
+        RunningServer,
+        StartProgress,
+    )
+
+_LOCK_WAIT_S = 600.0
+_STARTED = time.strftime("%Y%m%dT%H%M%S")
+
+
+def resolve_backend(config: pytest.Config, options: Options, choice: BackendChoice) -> Backend | Group:
+    """The backend of `choice`, shipped or registered by a hook; raises BackendConfigError before anything starts."""
+    registered: dict[str, Backend] = {}
+    for offered in config.hook.pytest_inferslo_backends(config=config):
+        registered |= offered or {}
+    return backends.resolve(choice.spec, backend_options(options, choice), registered)
+
+
+def backend_options(options: Options, choice: BackendChoice) -> BackendOptions:
+    """The session's options in the backend's words, with the engine arguments of this test variant appended."""
+    chosen = backends.BackendOptions(
+        model=options.model,
+        args=(*options.backend_args, *choice.command_line()),
+        env=options.backend_env,
+        python=options.backend_python,
+        server_pid=options.server_pid,
+        api_key_env=options.api_key_env,
+        log_path=options.directory / "servers" / f"{_file_name(choice.label)}-{os.getpid()}-{_STARTED}.log",
+    )
+    if options.start_timeout_s is None:
+        return chosen
+    return replace(chosen, start_timeout_s=options.start_timeout_s)
+
+
+class BackendUnderTest:
+    """One `--backend` (with one set of engine arguments); `start()` gives its ready server."""
+
+    def __init__(self, rig: Rig, choice: BackendChoice) -> None:
+        self._rig = rig
+        self.choice = choice
+
+    @property
+    def name(self) -> str:
+        """What `--backend` said; `label` adds the engine arguments."""
+        return self.choice.spec
+
+    @property
+    def label(self) -> str:
+        return self.choice.label
+
+    def start(
+        self, on_progress: Callable[[StartProgress], None] | None = None
+    ) -> RunningServer | RunningGroup:
+        """The running server, started if need be. Raises BackendStartError with the tail of its log."""
+        return self._rig.serve(self.choice, on_progress)
+
+    def __repr__(self) -> str:
+        return f"<backend {self.label}>"
+
+
+class Rig:
+    """The server and the load generator of one pytest session, and the host's lock while they exist."""
+
+    def __init__(self, config: pytest.Config, options: Options) -> None:
+        self.options = options
+        self._config = config
+        self._open = contextlib.ExitStack()
+        self._fleet: backends.Fleet | None = None
+        self._generator: LoadGenerator | None = None
+
+    def backend(self, choice: BackendChoice) -> BackendUnderTest:
+        return BackendUnderTest(self, choice)
+
+    def serve(
+        self, choice: BackendChoice, on_progress: Callable[[StartProgress], None] | None
+    ) -> RunningServer | RunningGroup:
+        if self._fleet is None:
+            self._open.enter_context(backends.exclusive(wait_s=_LOCK_WAIT_S))
+            self._fleet = self._open.enter_context(backends.Fleet())
+        options = backend_options(self.options, choice)
+        options.log_path.parent.mkdir(parents=True, exist_ok=True)
+        return self._fleet.server(resolve_backend(self._config, self.options, choice), options, on_progress)
+
+    def load_generator(self) -> LoadGenerator:
+        """The master and its workers; one set serves the whole session."""
+        if self._generator is None:
+            host, port = _address(self.options.bind)
+            self._generator = self._open.enter_context(
+                LoadGenerator(
+                    self.options.directory / "loadgen",
+                    workers=self.options.workers,
+                    expect_workers=self.options.expect_workers,
+                    bind=host,
+                    port=port,
+                )
+            )
+        return self._generator
+
+    def drop_load_generator(self) -> None:
+        """After it failed: the next load starts a fresh one."""
+        if self._generator is not None:
+            generator, self._generator = self._generator, None
+            generator.close()
+
+    def close(self) -> None:
+        self._open.close()
+
+
+def _address(bind: str | None) -> tuple[str, int]:
+    if bind is None:
+        return "127.0.0.1", 0
+    host, colon, port = bind.rpartition(":")
+    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise UsageError(f"--inferslo-bind={bind!r}: expected ADDR:PORT, as in 10.0.0.5:5557")
+    return host.strip("[]"), int(port)
+
+
+def _file_name(label: str) -> str:
+    return (
+        re.sub(r"[^A-Za-z0-9_.=-]+", "-", Path(label).name if "://" not in label else label).strip("-")
+        or "server"
+    )

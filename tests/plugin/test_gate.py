@@ -1,0 +1,261 @@
+"""The gate as a user sees it: real pytest, real Locust processes, the embedded simulator."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+POLICY = """\
+policy: quick
+objectives:
+  - e2e p95 <= {limit}
+  - error_rate <= 5%
+guards:
+  send_lag: 500ms
+  loop_lag: 2s
+{more}
+"""
+
+TEST = """\
+import pytest
+from pytest_inferslo import Scenario, constant, synthetic
+
+@pytest.mark.slo("quick")
+def test_steady(offer_load):
+    offer_load(Scenario(
+        arrivals=constant("{rate}/s"), duration="{seconds}s", drain="5s",
+        prompts=synthetic(input_tokens=16, output_tokens=4)))
+"""
+
+
+@pytest.fixture
+def project(pytester):
+    """A user's project: `project(limit=...)` writes a policy and a scenario into it."""
+
+    def write(limit="10s", rate=200, seconds=2, more="", test=TEST):
+        (pytester.path / "slo_policies").mkdir(exist_ok=True)
+        (pytester.path / "slo_policies" / "quick.yaml").write_text(POLICY.format(limit=limit, more=more))
+        pytester.makepyfile(test_load=test.format(rate=rate, seconds=seconds))
+        return pytester
+
+    return write
+
+
+def run(pytester, *arguments):
+    return pytester.runpytest_subprocess("-p", "no:cacheprovider", *arguments, timeout=120)
+
+
+def left_behind(directory):
+    """Processes of ours whose command line or working directory points into the test's own directory."""
+    found = []
+    for process in psutil.process_iter(["cmdline", "cwd"]):
+        words = " ".join(process.info["cmdline"] or [])
+        if (
+            "pytest_inferslo" in words
+            and process.info["cwd"]
+            and Path(process.info["cwd"]).is_relative_to(directory)
+        ):
+            found.append(words)
+    return found
+
+
+def eventually_nothing_left(directory, seconds=10.0):
+    deadline = time.monotonic() + seconds
+    while (found := left_behind(directory)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return found == []
+
+
+def test_proven_promises_pass_and_leave_a_record(project):
+    pytester = project()
+    result = run(pytester)
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["*PASS  steady on sim*, policy quick*"])
+    latest = pytester.path / ".inferslo" / "latest"
+    record = json.loads((latest / "run.json").read_text())
+    counts = record["counts"]
+    assert counts["issued"] == counts["succeeded"] == 400
+    assert json.loads((latest / "verdict.json").read_text())["status"] == "PASS"
+    assert {"samples.arrow", "telemetry.arrow", "server.log", "e2e.hgrm"} <= {
+        path.name for path in latest.iterdir()
+    }
+    assert left_behind(pytester.path) == []
+
+
+def test_a_breach_fails_the_item_with_the_table_and_exit_code_1(project):
+    result = run(project(limit="1ms"))
+    assert result.ret == 1
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*FAIL  steady on sim*", "*e2e p95*FAIL*"])
+
+
+def test_too_few_samples_are_inconclusive_with_exit_code_8(project):
+    result = run(project(limit="10s", rate=20, seconds=1))
+    assert result.ret == 8
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*INCONCLUSIVE*more requests*"])
+
+
+@pytest.mark.parametrize(
+    ("action", "outcome"), [("skip", "skipped"), ("xfail", "xfailed"), ("warn", "passed")]
+)
+def test_inconclusive_does_what_the_option_says(project, action, outcome):
+    result = run(project(limit="10s", rate=20, seconds=1), f"--inconclusive={action}")
+    assert result.ret == 0
+    assert result.parseoutcomes()[outcome] == 1
+
+
+def test_an_untrusted_measurement_is_an_error_with_exit_code_9(project, tmp_path):
+    pytester = project(more="  undelivered: 1%\n")
+    test = TEST.replace('drain="5s"', 'drain="5s", max_in_flight=1, max_connections=1')
+    pytester.makepyfile(test_load=test.format(rate=400, seconds=2))
+    junit = tmp_path / "junit.xml"
+    result = run(pytester, f"--junitxml={junit}")
+    assert result.ret == 9
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*INVALID  steady on sim*", "*undelivered*"])
+    assert 'errors="1"' in junit.read_text()
+
+
+def test_a_policy_with_unproven_scenarios_fails_the_session(project):
+    """Case 22: a scenario that the policy names and that no test evaluated."""
+    result = run(project(more="scenarios: [steady, bursty]\n"))
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["*1 named scenario was not evaluated: bursty*"])
+
+
+def test_a_rerun_does_not_launder_a_breach(project):
+    """Case 30: the second try would pass; the verdict says flaky and shows both."""
+    pytester = project(limit="10s")
+    test = TEST.replace(
+        "    offer_load(",
+        "    import pathlib\n"
+        "    tries = pathlib.Path('tries'); first = not tries.exists(); tries.touch()\n"
+        "    offer_load(",
+    ).replace("output_tokens=4", "output_tokens=(200 if first else 1)")
+    (pytester.path / "slo_policies" / "quick.yaml").write_text(POLICY.format(limit="200ms", more=""))
+    pytester.makepyfile(test_load=test.format(rate=100, seconds=2))
+    result = run(pytester, "--reruns=2")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["*flaky*"])
+
+
+def test_under_xdist_one_load_at_a_time_and_the_summary_is_there(project, tmp_path):
+    """Case 46."""
+    pytester = project()
+    test = TEST + TEST.split("\n\n", 1)[1].replace("test_steady", "test_again")
+    pytester.makepyfile(test_load=test.format(rate=200, seconds=2))
+    junit = tmp_path / "junit.xml"
+    result = run(pytester, "-n2", f"--junitxml={junit}")
+    assert result.ret == 0
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(["*PASS  steady on sim*"])
+    result.stdout.fnmatch_lines(["*PASS  again on sim*"])
+    assert junit.read_text().count('name="inferslo.verdict" value="PASS"') == 2
+
+
+def test_two_backends_run_each_scenario_on_each_and_are_compared(project):
+    pytester = project()
+    test = TEST.replace(
+        '@pytest.mark.slo("quick")',
+        '@pytest.mark.slo("quick")\n@pytest.mark.engine_args(max_num_seqs=[8, 64])',
+    )
+    pytester.makepyfile(test_load=test.format(rate=200, seconds=2))
+    result = run(pytester, "-v")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["*test_steady?sim-max_num_seqs=8?*", "*test_steady?sim-max_num_seqs=64?*"])
+    result.stdout.fnmatch_lines(["*sim-max_num_seqs=8*sim-max_num_seqs=64*"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--backend=vlm"], ["*no such backend*vllm*"]),
+        (["--slo-policy=nowhere"], ["*nowhere*no such policy*"]),
+        (["--slo-policy=qiuck"], ["*qiuck*quick*"]),
+        (["--load-seconds=soon"], ["*load-seconds*"]),
+        (["--backend-env=NOEQUALS"], ["*KEY=VALUE*"]),
+    ],
+    ids=lambda value: str(value[0]),
+)
+def test_what_can_be_refused_is_refused_before_anything_starts(project, arguments, says):
+    result = run(project(), *arguments)
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(says)
+    assert (
+        not (result.session_config.rootpath if hasattr(result, "session_config") else Path("none"))
+        .joinpath(".inferslo")
+        .exists()
+    )
+
+
+def test_a_faulty_policy_is_refused_with_all_its_faults(project):
+    pytester = project()
+    (pytester.path / "slo_policies" / "quick.yaml").write_text(
+        "policy: quick\nobjectives:\n  - tttf p99 <= 80ms\n  - e2e p99 <= 80\n"
+    )
+    result = run(pytester)
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["*quick.yaml:3*tttf*ttft*"])
+    result.stderr.fnmatch_lines(["*quick.yaml:4*"])
+
+
+def test_a_load_without_a_promise_is_refused(project):
+    pytester = project()
+    pytester.makepyfile(test_load=TEST.replace('@pytest.mark.slo("quick")', "").format(rate=10, seconds=1))
+    result = run(pytester)
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["*promises nothing*"])
+
+
+def test_a_policy_that_the_scenario_cannot_show_is_refused_before_the_server(project):
+    pytester = project()
+    (pytester.path / "slo_policies" / "quick.yaml").write_text(
+        "policy: quick\nobjectives: [icl p99 <= 80ms]\n"
+    )
+    pytester.makepyfile(test_load=TEST.replace('drain="5s"', "streaming=False").format(rate=10, seconds=1))
+    result = run(pytester)
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["*icl*stream*"])
+    assert not (pytester.path / ".inferslo").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments", [["."], ["sub"], ["--pyargs", "json"], ["nowhere"]], ids=lambda a: a[-1]
+)
+def test_the_options_are_known_wherever_pytest_starts(pytester, arguments):
+    """Case 47."""
+    (pytester.path / "sub").mkdir()
+    result = run(pytester, "--backend=sim", "--load-seconds=5", *arguments)
+    assert "unrecognized arguments" not in result.stderr.str()
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL, signal.SIGTERM], ids=lambda s: s.name)
+def test_nothing_is_left_when_pytest_is_killed_in_mid_run(project, how):
+    """Case 44."""
+    pytester = project(seconds=60)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"],
+        cwd=pytester.path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env={**os.environ, "PYTEST_ADDOPTS": ""},
+    )
+    samples = pytester.path / ".inferslo" / "latest" / "samples.arrow"
+    deadline = time.monotonic() + 60
+    while not (samples.exists() and samples.stat().st_size > 20_000) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert left_behind(pytester.path)
+    process.send_signal(how)
+    output = process.communicate(timeout=30)[0].decode()
+    assert eventually_nothing_left(pytester.path), output
+    if how is signal.SIGINT:
+        assert process.returncode == 2
+        assert re.search("KeyboardInterrupt|Interrupted", output)
