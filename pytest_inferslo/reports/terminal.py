@@ -17,7 +17,7 @@ from pytest_inferslo.reports.causes import likely_causes, ranked_outcomes
 from pytest_inferslo.reports.figures import figures
 from pytest_inferslo.reports.page import STYLES, Column, Page
 from pytest_inferslo.reports.progress import ProgressLine
-from pytest_inferslo.reports.wording import backend_name, count, percent
+from pytest_inferslo.reports.wording import backend_name, count, percent, split_promise
 
 __all__ = ["ProgressLine", "comparison_table", "render_verdict"]
 
@@ -98,9 +98,9 @@ def _headline(page: Page, verdict: Verdict, record: Mapping[str, Any]) -> None:
 
 
 def _row(finding: Finding) -> list[str]:
-    objective = finding.objective
-    if finding.scope and finding.scope != "all" and finding.scope not in objective:
-        objective += f"\n{finding.scope}"
+    promise, limit = split_promise(finding.objective, finding.limit_text)
+    if finding.scope and finding.scope != "all" and finding.scope not in finding.objective:
+        promise += f"\n{finding.scope}"
     observed = finding.observed_text or "not measured"
     if finding.observed == math.inf:
         observed += " (failures)"
@@ -114,34 +114,43 @@ def _row(finding: Finding) -> list[str]:
         status += "\nwarns only"
     elif finding.optional:
         status += "\noptional"
-    return [objective, finding.limit_text, observed, samples, status]
+    return [promise, limit, observed, samples, status]
 
 
 def _reasons(page: Page, verdict: Verdict) -> None:
-    open_findings = [f for f in verdict.findings if f.status is not Status.PASS and (f.reason or f.source)]
-    if not open_findings:
+    not_passed = [finding for finding in verdict.findings if finding.status is not Status.PASS]
+    if not not_passed:
         return
     page.heading("Why")
-    for finding in open_findings:
+    for finding in not_passed:
         place = f" ({finding.source})" if finding.source else ""
-        reason = f": {finding.reason}" if finding.reason else ""
-        page.line(f"{finding.objective}{place}{reason}", indent=2, hang=2)
+        reason = finding.reason or f"observed {finding.observed_text}"
+        page.line(f"{finding.objective}{place}: {reason}", indent=2, hang=2)
 
 
 def _rubric(page: Page, verdict: Verdict) -> None:
-    if not verdict.rubric:
+    """The rubric's score, of the shape that core.rubric.score gives."""
+    rubric = verdict.rubric or {}
+    if not rubric:
         return
     page.heading("Score")
-    for name, value in verdict.rubric.items():
-        page.line(f"{name.replace('_', ' ')}: {_plain(value)}", indent=2, hang=2)
+    if points := rubric.get("points"):
+        page.line(
+            f"{_range(points, '{:g}')} penalty points, fails at {points['fail_at']:g}", indent=2, hang=2
+        )
+        for penalty in points["penalties"]:
+            due = {"due": "due", "open": "may be due", "none": "not due"}[penalty["due"]]
+            observed = f" (observed {penalty['observed']})" if penalty["observed"] else ""
+            page.line(
+                f"- {penalty['condition']}{observed}: {penalty['points']:g} points {due}", indent=2, hang=2
+            )
+    if score := rubric.get("score"):
+        page.line(f"score {_range(score, '{:.1%}')}, passes at {score['pass_at']:.1%}", indent=2, hang=2)
 
 
-def _plain(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return ", ".join(f"{key} {_plain(each)}" for key, each in value.items())
-    if isinstance(value, (list, tuple)):
-        return "; ".join(_plain(each) for each in value) or "none"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+def _range(found: Mapping[str, Any], form: str) -> str:
+    low, high = form.format(found["low"]), form.format(found["high"])
+    return low if low == high else f"{low} to {high}"
 
 
 def _validity(page: Page, verdict: Verdict) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Mapping
 from typing import Any
@@ -12,6 +13,8 @@ from pytest_inferslo.core.units import format_quantity
 _ASCII = str.maketrans(
     {"µ": "u", "μ": "u", "≤": "<=", "≥": ">=", "–": "-", "—": "-", "…": "...", "−": "-", "×": "x", "·": "."}
 )
+
+_OPERATOR = re.compile(r"\s*(<=|>=|<|>)\s*")
 
 
 def printable(text: str, *, ascii_only: bool = False) -> str:
@@ -24,6 +27,20 @@ def printable(text: str, *, ascii_only: bool = False) -> str:
     if not ascii_only:
         return clean
     return clean.translate(_ASCII).encode("ascii", "backslashreplace").decode("ascii")
+
+
+def split_promise(objective: str, limit_text: str) -> tuple[str, str]:
+    """`ttft p99 <= 250ms for 5m` as (`ttft p99 for 5m`, `<= 250ms`), for a table with a column of limits.
+
+    `limit_text` is the limit as it was resolved: `120% of baseline (300ms)`. An objective that is not of this
+    form stays whole.
+    """
+    match = _OPERATOR.search(objective)
+    written = limit_text.partition(" (")[0]
+    if match is None or not written or not objective.startswith(written, match.end()):
+        return objective, limit_text
+    clauses = objective[match.end() + len(written) :].strip()
+    return f"{objective[: match.start()]} {clauses}".strip(), f"{match[1]} {limit_text}"
 
 
 def count(number: float) -> str:
