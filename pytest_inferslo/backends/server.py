@@ -109,8 +109,17 @@ class RunningServer:
             del self._at_ready[pid]
 
     def reset_between_scenarios(self) -> bool:
-        """Empties the prefix cache; False when the server offers no way to. Raises what `check` raises."""
+        """Empties the prefix cache; False when the server offers no way to.
+
+        Raises BackendDiedError when the server is gone, or not healthy any more.
+        """
         self.check()
+        if self._process is not None and self._launch.health_path is not None:
+            answer = self._probe.get(self._launch.health_path, _HEALTH_TIMEOUT_S)
+            if answer.status != 200:
+                raise BackendDiedError(
+                    f"{self.name}: its health page says {answer}\n{self._process.log_tail()}"
+                )
         if self._launch.reset_cache_path is None:
             return False
         return self._probe.post(self._launch.reset_cache_path, {}, 30.0).status == 200

@@ -119,11 +119,11 @@ def kill_family(root: int, grace_s: float, leader: int | None, reap: Any) -> dic
         send_signal(leader, signal.SIGTERM)
     while True:
         reap()
-        if not (family := descendants(root)):
-            break
+        family = descendants(root)
         now = time.monotonic()
-        leads = any(process.pid == leader for process in family)
-        if not leads and not asked_orphans:
+        if not family or now >= abandoned_at:
+            break
+        if not asked_orphans and not any(process.pid == leader for process in family):
             asked_orphans, deadline = True, min(deadline, now + ORPHAN_GRACE_S)
             for process in family:
                 send_signal(process.pid, signal.SIGTERM)
@@ -131,9 +131,8 @@ def kill_family(root: int, grace_s: float, leader: int | None, reap: Any) -> dic
             for process in family:
                 killed.setdefault(process.pid, name_of(process.pid))
                 send_signal(process.pid, signal.SIGKILL)
-        if now >= abandoned_at:
-            break
         time.sleep(0.02)
+    reap()  # no zombie may stay behind: in a container there is often no init that would collect it
     left = [(process.pid, name_of(process.pid)) for process in family]
     gone = [(pid, name) for pid, name in killed.items() if pid not in dict(left)]
     return {"killed": gone, "survivors": left}

@@ -36,9 +36,8 @@ def test_one_server_serves_equal_options_and_is_reset_between(
 
         other = fleet.server(backend, replace(options, args=["--chatter", "64"]))
         assert other is not first
-        assert (
-            read_process(first.pid or 0) is None
-        )  # gone before the next one starts: they would share the machine
+        # Gone before the next one starts (they would share the machine), and not even a zombie of it is left.
+        assert read_process(first.pid or 0) is None
 
         os.kill(other.pid or 0, signal.SIGKILL)
         fresh = fleet.server(backend, replace(options, args=["--chatter", "64"]))
