@@ -7,9 +7,9 @@ Two kinds of events repeat in the streams of one server:
 - *output* events differ, besides, in the text of one string. A `Shape` is such an event without its id and
   text, once two parses have proven that this text, and nothing else in it, makes the output.
 
-An event whose bytes after the id are a known silent event, or a shape around a text that is not empty and holds
-neither quote, backslash nor line end, is the same JSON as the one that was parsed, with another string in it.
-So token text like `"error"`, `data: ` or `[DONE]` can never be misread: what is not proven is parsed.
+An event whose bytes after the id are a known silent event, or a shape around a text that is not empty and
+holds neither quote, backslash nor line end, is the same JSON as the one that was parsed, with another string
+in it. So token text like `"error"`, `data: ` or `[DONE]` can never be misread: what is not proven is parsed.
 """
 
 from __future__ import annotations
@@ -57,9 +57,6 @@ class Lexicon:
 
     def find(self, rest: bytes) -> tuple[int, Answer] | None:
         """(kind, what else it says) of an event without its opening; None when it must be parsed."""
-        said = self.silent.get(rest)
-        if said is not None:
-            return NO_OUTPUT, said
         for mark in self.marks:
             at = rest.find(mark) + len(mark)
             if at < len(mark):
@@ -67,15 +64,17 @@ class Lexicon:
             for shape in self.shapes.get(rest[:at], ()):
                 if len(rest) > shape.least and rest.endswith(shape.after):
                     text = rest[at : len(rest) - len(shape.after)]
-                    if b'"' not in text and b"\\" not in text and b"\n" not in text:
-                        if self._credit < _MOST_CREDIT * _HITS_PER_PROOF:
-                            self._credit += 1
-                        return shape.kind, shape.says
-        return None
+                    if b'"' in text or b"\\" in text or b"\n" in text or b"\r" in text:
+                        return None
+                    if self._credit < _MOST_CREDIT * _HITS_PER_PROOF:
+                        self._credit += 1
+                    return shape.kind, shape.says
+        said = self.silent.get(rest)
+        return None if said is None else (NO_OUTPUT, said)
 
     def learn(self, opening: bytes, rest: bytes, kind: int) -> None:
         """The event `opening` + `rest` was parsed, was well-formed and carried `kind`."""
-        if len(rest) > _LONGEST or b"\n" in rest:
+        if len(rest) > _LONGEST or b"\n" in rest or b"\r" in rest:
             return
         if kind == NO_OUTPUT:
             says = Answer()
@@ -105,7 +104,9 @@ class Lexicon:
                 return
 
     def _proven(self, before: bytes, after: bytes, kind: int) -> Answer | None:
-        """What the event says besides its output, if only the text makes that: none without it, `kind` with it."""
+        """What the event says besides its output, if only the text makes that: none without it, `kind` with
+        it.
+        """
         empty, filled = Answer(), Answer()
         if self._dialect.read_event(orjson.loads(before + after), empty) != NO_OUTPUT:
             return None

@@ -37,6 +37,8 @@ from pytest_inferslo.loadgen.sse import EventSplitter, fields_of
 BODY_LIMIT = 64 * 1024 * 1024
 ERROR_BODY_LIMIT = 2048
 
+_DONE_EVENT = b"data: [DONE]"
+
 _HEAD, _LENGTH, _SIZE, _CHUNK, _CHUNK_END, _TRAILER, _CLOSE = range(7)
 
 
@@ -55,6 +57,7 @@ class Reply(Answer):
         "_left",
         "_lexicon",
         "_opening",
+        "_said",
         "_sink",
         "_state",
         "_streaming",
@@ -90,6 +93,7 @@ class Reply(Answer):
         self._sink = self._collect
         self._whole = True
         self._opening = b""
+        self._said: Answer | None = None
         self.outcome: Outcome | None = None
         self.status = ABSENT
         self.first = self.first_content = self.last = self.end = ABSENT
@@ -117,8 +121,11 @@ class Reply(Answer):
     def feed(self, data: bytes, t: int) -> bool:
         """Bytes as they came at `t`. True when the answer has ended; `outcome` is set then."""
         self._in_read = 0
+        state = self._state
+        if state == _SIZE and self._opening and self._read_known_event(data, t):
+            return False
         try:
-            if self._state == _HEAD:
+            if state == _HEAD:
                 rest = self._read_head(data, t)
                 if rest is None:
                     return self.outcome is not None
@@ -379,19 +386,51 @@ class Reply(Answer):
             return
         opening, find = self._opening, self._lexicon.find
         for event in events:
-            if opening and event.startswith(opening):
+            if event == _DONE_EVENT:
+                self._done = True
+                continue
+            if not opening:
+                opening = self._opening = opening_of(event)
+            if event.startswith(opening):
                 found = find(event[len(opening) :])
                 if found is not None:
-                    kind, says = found
-                    self.take(says)
-                    if kind and not self._done:
-                        self._output(kind, t)
+                    self._heard(found[0], found[1], t)
                     continue
             if event:
                 self._read_event(event, t)
-                opening = self._opening
+
+    def _read_known_event(self, data: bytes, t: int) -> bool:
+        """The one shape of reads that is most of a stream: a chunk that is an event of a known kind.
+
+        False leaves everything as it was, for the general way.
+        """
+        opening = self._opening
+        begin = data.find(b"\r\n") + 2
+        end = len(data) - 4
+        if (
+            CHUNK_SIZES.get(data[: begin - 2]) != end + 2 - begin
+            or data[end:] != b"\n\n\r\n"
+            or not data.startswith(opening, begin)
+            or self._buffer
+            or not self._events.between
+        ):
+            return False
+        found = self._lexicon.find(data[begin + len(opening) : end])
+        if found is None:
+            return False
+        self._heard(found[0], found[1], t)
+        return True
+
+    def _heard(self, kind: int, says: Answer, t: int) -> None:
+        # the same words twice in a row change nothing
+        if says is not self._said:
+            self._said = says
+            self.take(says)
+        if kind and not self._done:
+            self._output(kind, t)
 
     def _read_event(self, event: bytes, t: int) -> None:
+        self._said = None
         data, name = fields_of(event)
         if data is None:
             return
@@ -412,7 +451,7 @@ class Reply(Answer):
             if self.end < 0:
                 self.end = t
         elif not self.completed:
-            opening = self._opening = self._opening or opening_of(event)
+            opening = self._opening
             if event.startswith(opening):
                 self._lexicon.learn(opening, event[len(opening) :], kind)
 

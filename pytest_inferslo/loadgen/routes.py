@@ -13,6 +13,10 @@ from pytest_inferslo.core.samples import ABSENT
 from pytest_inferslo.core.scenario import Scenario
 from pytest_inferslo.errors import LoadError
 
+#: `of` computes so many requests' routes at once, and keeps so many blocks of them.
+_BLOCK = 4096
+_MOST_BLOCKS = 64
+
 Places = npt.NDArray[np.int16]
 
 
@@ -23,6 +27,7 @@ class Routes:
         self._seed = scenario.seed
         self._adapters = list(adapters)
         self._streams = scenario.streams
+        self._blocks: dict[int, list[tuple[int, int]]] = {}
         self._weights = [_weights(stream.endpoints, endpoints) for stream in self._streams]
 
     def choose(self, index: npt.NDArray[np.int64], stream: npt.NDArray[np.int8]) -> tuple[Places, Places]:
@@ -37,6 +42,17 @@ class Routes:
                 # ABSENT (-1), the base model, finds the last entry
                 adapter[rows] = places[declared.adapters.choose(self._seed, index[rows])]
         return endpoint, adapter
+
+    def of(self, index: int) -> tuple[int, int]:
+        """Endpoint and adapter of request `index` of the first stream."""
+        block, place = divmod(index, _BLOCK)
+        if block not in self._blocks:
+            if len(self._blocks) > _MOST_BLOCKS:
+                self._blocks.clear()
+            indices = np.arange(block * _BLOCK, (block + 1) * _BLOCK)
+            endpoint, adapter = self.choose(indices, np.zeros(_BLOCK, np.int8))
+            self._blocks[block] = list(zip(endpoint.tolist(), adapter.tolist(), strict=True))
+        return self._blocks[block][place]
 
     def name(self, stream: int, adapter: int, base_model: str) -> tuple[str, dict[str, str]]:
         """The body's `model` and the headers with which a request of `stream` reaches `adapter`."""

@@ -29,6 +29,11 @@ class EventSplitter:
         self._started = False
 
     @property
+    def between(self) -> bool:
+        """The last byte that came ended an event."""
+        return self._started and not self._parts and not self._after_cr
+
+    @property
     def pending(self) -> bytes:
         """The beginning of an event whose end has not come."""
         return b"".join(self._parts)
@@ -36,6 +41,8 @@ class EventSplitter:
     def feed(self, data: bytes) -> Sequence[bytes]:
         if b"\r" in data or self._after_cr:
             data = self._unify_line_ends(data)
+        if not self._started:
+            self._started = not self._parts and bool(data) and data[0] != 0xEF
         if not self._started:
             data = self._skip_byte_order_mark(data)
         parts = self._parts

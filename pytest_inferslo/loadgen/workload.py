@@ -68,12 +68,12 @@ class Workload:
 
     def add_row(self, index: int, intended: int) -> int:
         """One more row, of the first stream; its number."""
-        endpoint, adapter = self._routes.choose(np.array([index]), np.zeros(1, np.int8))
+        endpoint, adapter = self._routes.of(index)
         self.index.append(index)
         self.intended.append(intended)
         self.stream.append(0)
-        self.endpoint.append(int(endpoint[0]))
-        self.adapter.append(int(adapter[0]))
+        self.endpoint.append(endpoint)
+        self.adapter.append(adapter)
         return len(self.index) - 1
 
     def rows_from(self, first: int) -> Rows:
@@ -84,18 +84,30 @@ class Workload:
         return rows
 
     def prepare(self) -> None:
-        """Fills the store of ready requests."""
+        """Fills the store of ready requests, before the load."""
         left = _AHEAD_BYTES
-        while left > 0 and self._next < len(self):
-            left -= self.prepare_one()
+        while left > 0 and (size := self.prepare_one()):
+            left -= size
+        if not self.schedule.closed or self._warm_until:
+            return
+        # the later requests of each user, whose times are not known yet
+        users = getattr(self.scenario.shape, "users", 1)
+        indices = (
+            first + turn * users for turn in range(1, 1 << 30) for first in self.schedule.index.tolist()
+        )
+        while left > 0:
+            index = next(indices)
+            endpoint, adapter = self._routes.of(index)
+            request = self._ready[index] = self._make(index, 0, endpoint, adapter, -1)
+            left -= len(request[0])
 
     def prepare_one(self) -> int:
         """One more request ready; its size, 0 when all are."""
         row = self._next
-        if row >= len(self):
+        if row >= len(self.schedule):
             return 0
         self._next = row + 1
-        request = self._ready[row] = self._make(row)
+        request = self._ready[self.index[row]] = self._make_row(row)
         return len(request[0])
 
     @property
@@ -104,23 +116,26 @@ class Workload:
 
     def request(self, row: int) -> Request:
         """The request of `row`, to be taken once."""
-        found = self._ready.pop(row, None)
+        found = self._ready.pop(self.index[row], None)
         if found is None:
             self._next = max(self._next, row + 1)
-            found = self._make(row)
+            found = self._make_row(row)
         return found
 
-    def _make(self, row: int) -> Request:
-        index, stream = self.index[row], self.stream[row]
+    def _make_row(self, row: int) -> Request:
+        return self._make(self.index[row], self.stream[row], self.endpoint[row], self.adapter[row], row)
+
+    def _make(self, index: int, stream: int, endpoint: int, adapter: int, row: int) -> Request:
+        """`row` is -1 where only the index is known yet."""
         given_input, given_output = self.schedule.input_tokens, self.schedule.output_tokens
         prompt = self._sources[stream].prompt(
             index,
-            warm_up=self.intended[row] < self._warm_until,
+            warm_up=row >= 0 and self.intended[row] < self._warm_until,
             input_tokens=None if given_input is None else _given(given_input[row]),
             output_tokens=None if given_output is None else _given(given_output[row]),
         )
         dialect, streaming = self.kinds[stream]
-        head, model = self._head(stream, self.endpoint[row], self.adapter[row])
+        head, model = self._head(stream, endpoint, adapter)
         body: Any = dialect.body(prompt, model, streaming)
         body.update(self.scenario.extra_body)
         data = orjson.dumps(body)
