@@ -16,7 +16,9 @@ from pytest_inferslo.backends.supervisor import is_same, read_process
 from pytest_inferslo.core.endpoint import Endpoint
 from pytest_inferslo.errors import BackendDiedError, BackendError
 
-_HEALTH_TIMEOUT_S = 2.0
+_HEALTH_TIMEOUT_S = 1.0
+_IDLE_TIMEOUT_S = 10.0
+_STAYS_HEALTHY_S = 5.0
 
 
 class RunningServer:
@@ -51,6 +53,7 @@ class RunningServer:
         self._ready = ready
         self._leftovers = leftovers
         self._gpu_memory = gpu_memory
+        self._lost_since: dict[int, float] = {}
         self._probe = Probe(self.endpoints[0])
         self._attached = read_process(self.pid) if self.pid is not None else None
         self._at_ready = {member.pid: member for member in process.family()} if process else {}
@@ -93,20 +96,25 @@ class RunningServer:
             )
 
     def _check_family(self, process: ServerProcess) -> None:
-        """A vanished child is a death only if the server itself no longer calls itself healthy."""
+        """A vanished child is a death only if the server, too, no longer calls itself healthy.
+
+        Under load a health page may be late: no answer is no verdict. And a server may be late to notice the end of
+        its engine: it must stay healthy for a while before the child is forgotten.
+        """
         lost = [pid for pid, member in self._at_ready.items() if not is_same(member, read_process(pid))]
         if not lost or process.pid in lost:
             return
         if self._launch.health_path is not None:
             answer = self._probe.get(self._launch.health_path, _HEALTH_TIMEOUT_S)
-            if answer.status != 200:
+            if answer.refused or answer.status not in (0, 200):
                 raise BackendDiedError(
                     f"{self.name}: its process {lost[0]} is gone and its health page says {answer}\n"
                     f"{process.log_tail()}"
                 )
-        self.notes.append(f"processes of the server ended while it stayed healthy: {lost}")
-        for pid in lost:
-            del self._at_ready[pid]
+        since = self._lost_since.setdefault(lost[0], time.monotonic())
+        if time.monotonic() - since >= _STAYS_HEALTHY_S:
+            self.notes.append(f"process {lost[0]} of the server ended while it stayed healthy")
+            del self._at_ready[lost[0]]
 
     def reset_between_scenarios(self) -> bool:
         """Empties the prefix cache; False when the server offers no way to.
@@ -115,7 +123,7 @@ class RunningServer:
         """
         self.check()
         if self._process is not None and self._launch.health_path is not None:
-            answer = self._probe.get(self._launch.health_path, _HEALTH_TIMEOUT_S)
+            answer = self._probe.get(self._launch.health_path, _IDLE_TIMEOUT_S)
             if answer.status != 200:
                 raise BackendDiedError(
                     f"{self.name}: its health page says {answer}\n{self._process.log_tail()}"
