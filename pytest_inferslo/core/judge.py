@@ -42,14 +42,14 @@ def judge_together(
     mine = policy.for_record(pool.record)
     if baseline is not None and any(o.limit.reference == "baseline" for o in mine.judged()):
         baseline.refuse_for(pool.record)
-    bench = _Bench(mine, pool, baseline)
+    bench = Bench(mine, pool, baseline)
     guarded = _guards(mine, runs)
     scored = [
         Scored(found, objective.weight, objective.key)
         for objective in mine.objectives
         for found in bench.findings(objective)
     ]
-    penalties = [_worst(bench.findings(penalty.promise)) for penalty in mine.rubric.penalties]
+    penalties = [bench.worst(bench.findings(penalty.promise)) for penalty in mine.rubric.penalties]
     scored += [Scored(found) for found in burn_findings(mine, pool, bench.rules)]
     status, details = score(mine.rubric, scored, penalties)
     if not all(guard.ok for guard in guarded):
@@ -82,7 +82,7 @@ def baseline_from(policy: Policy, summary: Summary, record: Record) -> Baseline:
     return Baseline(str(record.get("run_id") or ""), scenario, levels)
 
 
-class _Bench:
+class Bench:
     """Where one promise after the other is judged on the same runs."""
 
     def __init__(self, policy: Policy, pool: Pool, baseline: Baseline | None) -> None:
@@ -101,6 +101,12 @@ class _Bench:
         if objective.condition is None:
             return [finding(objective, scope, self._evidence(objective, scope)) for scope in found]
         return list(self._conditional(objective, found))
+
+    @staticmethod
+    def worst(findings: Sequence[Finding]) -> Finding:
+        """The one that decides what all of them together say."""
+        order = (Status.FAIL, Status.INCONCLUSIVE, Status.PASS)
+        return min(findings, key=lambda found: order.index(found.status))
 
     def _evidence(self, objective: Objective, scope: Scope) -> Evidence:
         return evidence_of(
@@ -141,11 +147,6 @@ def _guards(policy: Policy, runs: Sequence[tuple[Summary, Record]]) -> tuple[Gua
     """Each guard once: the first run that breaks it, or the first run."""
     checked = [guards.check(policy, summary.facts, record) for summary, record in runs]
     return tuple(next((g for g in each if not g.ok), each[0]) for each in zip(*checked, strict=True))
-
-
-def _worst(findings: Sequence[Finding]) -> Finding:
-    order = (Status.FAIL, Status.INCONCLUSIVE, Status.PASS)
-    return min(findings, key=lambda found: order.index(found.status))
 
 
 def _notes(policy: Policy, pool: Pool) -> list[str]:

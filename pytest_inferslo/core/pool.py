@@ -36,11 +36,56 @@ class Trials(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Seconds:
+    """The first `slots` seconds of a distribution; its histogram is of all of them."""
+
+    whole: Distribution
+    slots: int
+
+    @property
+    def histogram(self) -> Histogram:
+        return self.whole.histogram
+
+    @property
+    def count(self) -> int:
+        return self.whole.count
+
+    @property
+    def failures(self) -> int:
+        return self.whole.failures
+
+    @property
+    def slot_count(self) -> Array:
+        return self.whole.slot_count[: self.slots]
+
+    @property
+    def slot_failures(self) -> Array:
+        return self.whole.slot_failures[: self.slots]
+
+    @property
+    def slot_total(self) -> Floats:
+        return self.whole.slot_total[: self.slots]
+
+    @property
+    def limits(self) -> list[float]:
+        return list(self.whole.slot_over)
+
+    def slot_over(self, limit: float) -> Array:
+        """The finite values above a limit that was asked for."""
+        return self.whole.slot_over[limit][: self.slots]
+
+
+@dataclass(frozen=True)
 class Pool:
-    """`summaries` and `records` of the same scenario, one each per run; never empty."""
+    """`summaries` and `records` of the same scenario, one each per run; never empty.
+
+    `until` (ns since the epoch) leaves out the seconds that end later: those of a run that still goes on.
+    Histograms are not cut, so that only what is counted per second can be trusted then.
+    """
 
     summaries: tuple[Summary, ...]
     records: tuple[Mapping[str, Any], ...]
+    until: int | None = None
 
     @property
     def first(self) -> Summary:
@@ -55,8 +100,11 @@ class Pool:
         causes = [summary.absent(metric, scope) for summary in self.summaries]
         return next((cause for cause in causes if cause is not None), None)
 
-    def distributions(self, metric: str, scope: Scope) -> list[Distribution]:
-        return [summary.distribution(metric, scope) for summary in self.summaries]
+    def distributions(self, metric: str, scope: Scope) -> list[Seconds]:
+        return [
+            Seconds(summary.distribution(metric, scope), self._slots(summary, scope))
+            for summary in self.summaries
+        ]
 
     def histogram(self, metric: str, scope: Scope) -> Histogram:
         merged = Histogram()
@@ -65,21 +113,45 @@ class Pool:
         return merged
 
     def ratios(self, metric: str, scope: Scope) -> list[Ratio]:
-        return [summary.ratio(metric, scope) for summary in self.summaries]
+        found = []
+        for summary in self.summaries:
+            ratio, slots = summary.ratio(metric, scope), self._slots(summary, scope)
+            hits, trials = ratio.slot_hits[:slots], ratio.slot_trials[:slots]
+            found.append(Ratio(int(hits.sum()), int(trials.sum()), hits, trials))
+        return found
 
     def seconds(self, scope: Scope) -> float:
-        return sum(summary.frame.span(scope.phase).seconds for summary in self.summaries)
+        spans = [(summary, summary.frame.span(scope.phase)) for summary in self.summaries]
+        if self.until is None:
+            return sum(span.seconds for _, span in spans)
+        return float(sum(self._slots(summary, scope) for summary, _ in spans))
 
     def per_second(self, metric: str, scope: Scope) -> tuple[Floats, Floats]:
         """Events and the length of each one-second slot (the last one may be shorter), all runs in a row."""
         events, lengths = [], []
         for summary in self.summaries:
-            counted = summary.slots(metric, scope)
+            counted, slots = summary.slots(metric, scope), self._slots(summary, scope)
             length = np.ones(len(counted))
             length[-1] = max(1e-9, 1.0 - (len(counted) - summary.frame.span(scope.phase).seconds) % 1.0)
-            events.append(counted)
-            lengths.append(length)
+            events.append(counted[:slots])
+            lengths.append(length[:slots])
         return np.concatenate(events), np.concatenate(lengths)
+
+    def strata(self, scope: Scope) -> Array:
+        """The number of the phase in which the middle of each second of a scope lies, all runs in a row."""
+        return np.concatenate(
+            [
+                _phase_numbers(summary.frame, scope)[: self._slots(summary, scope)]
+                for summary in self.summaries
+            ]
+        )
+
+    def _slots(self, summary: Summary, scope: Scope) -> int:
+        """How many seconds of a scope count."""
+        span = summary.frame.span(scope.phase)
+        if self.until is None:
+            return span.slots
+        return min(span.slots, max(0, (self.until - span.start) // SECOND))
 
     def totals(self, metric: str, scope: Scope) -> list[float]:
         """A total of each run that has one."""
@@ -93,10 +165,6 @@ class Pool:
 
     def counts(self, scope: Scope) -> list[Counts]:
         return [summary.counts(scope) for summary in self.summaries]
-
-    def strata(self, scope: Scope) -> Array:
-        """The number of the phase in which the middle of each second of a scope lies, all runs in a row."""
-        return np.concatenate([_phase_numbers(summary.frame, scope) for summary in self.summaries])
 
     def level(self, metric: str, scope: Scope) -> float | None:
         """The mean reading of the busiest source and run; None without readings."""

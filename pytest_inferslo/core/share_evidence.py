@@ -10,13 +10,13 @@ import numpy as np
 
 from pytest_inferslo.core import statistics
 from pytest_inferslo.core.baseline import Level
-from pytest_inferslo.core.distribution import Distribution, Scope
+from pytest_inferslo.core.distribution import Scope
 from pytest_inferslo.core.evidence import Evidence, Rules
 from pytest_inferslo.core.histogram import LAYOUT, Histogram
 from pytest_inferslo.core.metrics import Source
 from pytest_inferslo.core.objective import SLOT_NS, Objective
 from pytest_inferslo.core.policy import exact_limit
-from pytest_inferslo.core.pool import Array, Pool, Trials
+from pytest_inferslo.core.pool import Array, Pool, Seconds, Trials
 from pytest_inferslo.core.statistics import Clustering
 from pytest_inferslo.core.verdict import Status
 
@@ -67,7 +67,7 @@ def _whole(
     else:
         histogram = pool.histogram(objective.metric.name, scope)
         observed, interval = _percentile_shown(objective, histogram, n * worth, rules)
-        if math.isinf(observed) and status is not Status.FAIL:
+        if math.isinf(observed) and status is Status.INCONCLUSIVE and not rules.anytime:
             status = Status.FAIL
             reason = (
                 f"{histogram.failures} of {n} requests failed, so that this percentile has no finite value"
@@ -149,7 +149,7 @@ def _census(objective: Objective, pool: Pool, scope: Scope, trials: Trials, rule
 def _windows(
     objective: Objective,
     trials: Trials,
-    found: Sequence[Distribution],
+    found: Sequence[Seconds],
     share: float,
     strata: Array,
     rules: Rules,
@@ -194,7 +194,7 @@ def sliding(slots: Array, width: int) -> Array:
     return edges[width:] - edges[:-width]
 
 
-def _whole_value(objective: Objective, trials: Trials, found: Sequence[Distribution]) -> float:
+def _whole_value(objective: Objective, trials: Trials, found: Sequence[Seconds]) -> float:
     """The statistic over the whole scope."""
     if not found:
         share = float(trials.all_bad.sum() / trials.all_trials.sum())
@@ -225,14 +225,14 @@ def trials_of(objective: Objective, pool: Pool, scope: Scope, limit: float) -> T
         return Trials(tuple(bad), tuple(r.slot_trials for r in ratios))
     found = pool.distributions(objective.metric.name, scope)
     exact = exact_limit(objective, limit)
-    over = [distribution.slot_over[exact] for distribution in found]
+    over = [distribution.slot_over(exact) for distribution in found]
     beyond = over if objective.upper else [d.slot_count - n for d, n in zip(found, over, strict=True)]
     bad = [n + d.slot_failures for d, n in zip(found, beyond, strict=True)]
     return Trials(tuple(bad), tuple(d.slot_count + d.slot_failures for d in found))
 
 
 def tail_clustering(
-    bad: Array, trials: Array, found: Sequence[Distribution], share: float, strata: Array
+    bad: Array, trials: Array, found: Sequence[Seconds], share: float, strata: Array
 ) -> list[Clustering]:
     """How alike neighbours are as far as this promise goes: the widest of what can be read off.
 
@@ -247,8 +247,8 @@ def tail_clustering(
     failures = np.concatenate([d.slot_failures for d in found])
     if bad.sum() >= wanted:
         return clusterings
-    for limit in sorted(found[0].slot_over, reverse=True):
-        over = np.concatenate([d.slot_over[limit] for d in found]) + failures
+    for limit in sorted(found[0].limits, reverse=True):
+        over = np.concatenate([d.slot_over(limit) for d in found]) + failures
         if over.sum() >= wanted:
             return [*clusterings, statistics.share_clustering(over, trials, strata)]
     counts = np.concatenate([d.slot_count for d in found])
@@ -256,7 +256,7 @@ def tail_clustering(
     return [*clusterings, statistics.mean_clustering(totals, counts, _variance(found), strata)]
 
 
-def _variance(found: Sequence[Distribution]) -> float:
+def _variance(found: Sequence[Seconds]) -> float:
     """Of single values, from the histograms (bucket middles)."""
     counts = np.sum([d.histogram.counts for d in found], axis=0)
     used = np.flatnonzero(counts)
