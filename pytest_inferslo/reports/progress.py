@@ -69,22 +69,13 @@ class ProgressLine:
         self._recent.append((progress.elapsed_s, progress.sent, done))
         while len(self._recent) > 2 and self._recent[1][0] <= progress.elapsed_s - _RATE_SECONDS:
             self._recent.popleft()
-        self.say(self._text(progress, total_s, label, p99_ns))
+        if self._due():
+            self._write(self._text(progress, total_s, label, p99_ns))
 
     def say(self, text: str) -> None:
         """Show any other state (the start of a server), at the same pace."""
-        now = self._clock()
-        if now < self._next:
-            return
-        self._next = now + self._every
-        cleaned = printable(text, ascii_only=not self._speaks_utf8())
-        if self._is_tty:
-            room = (self._width or shutil.get_terminal_size().columns) - 1
-            self._stream.write(f"\r\x1b[K{cleaned[:room]}")
-            self._drawn = True
-        else:
-            self._stream.write(f"{cleaned}\n")
-        self._stream.flush()
+        if self._due():
+            self._write(self._clean(text))
 
     def close(self) -> None:
         """Leave the terminal as it was, for the next writer's line; the next load starts at once."""
@@ -94,6 +85,21 @@ class ProgressLine:
         self._drawn, self._next = False, float("-inf")
         self._recent.clear()
 
+    def _due(self) -> bool:
+        now = self._clock()
+        if now < self._next:
+            return False
+        self._next = now + self._every
+        return True
+
+    def _write(self, text: str) -> None:
+        if self._is_tty:
+            self._stream.write(f"\r\x1b[K{text[: self._room()]}")
+            self._drawn = True
+        else:
+            self._stream.write(f"{text}\n")
+        self._stream.flush()
+
     def _text(self, progress: LoadProgress, total_s: float, label: str, p99_ns: float | None) -> str:
         elapsed = max(0.0, min(progress.elapsed_s, total_s))
         parts = [f"{elapsed:.0f}/{total_s:.0f} s", *self._rates(), f"in flight {count(progress.in_flight)}"]
@@ -102,20 +108,34 @@ class ProgressLine:
         if progress.failed:
             parts.append(f"failed {count(progress.failed)}")
         if p99_ns is not None:
-            parts.append(f"p99 {duration(p99_ns)}")
-        filled = round(_BAR * elapsed / total_s) if total_s else 0
-        bar = f"[{'#' * filled}{'.' * (_BAR - filled)}]" if self._is_tty else ""
+            parts.append(f"p99 {self._clean(duration(p99_ns))}")
         if progress.elapsed_s > total_s:
             parts.append("draining")
-        return " ".join(filter(None, [label, bar, ", ".join(parts)]))
+        figures, label = ", ".join(parts), self._clean(label)
+        if not self._is_tty:
+            return f"{label} {figures}".strip()
+        filled = round(_BAR * elapsed / total_s) if total_s else 0
+        return self._fitted(label, f"[{'#' * filled}{'.' * (_BAR - filled)}]", figures)
+
+    def _fitted(self, label: str, bar: str, figures: str) -> str:
+        """What there is room for: the figures before the label, the label before the bar."""
+        room = self._room() - len(figures) - 1
+        shown = label if len(label) <= room else label[: max(0, room - 2)] + ".." if room > 6 else ""
+        if len(bar) + 1 <= room - len(shown):
+            shown = f"{shown} {bar}".strip()
+        return f"{shown} {figures}".strip()
+
+    def _room(self) -> int:
+        return (self._width or shutil.get_terminal_size().columns) - 1
+
+    def _clean(self, text: str) -> str:
+        encoding = (getattr(self._stream, "encoding", None) or "").lower().replace("-", "")
+        return printable(text, ascii_only=encoding != "utf8")
 
     def _rates(self) -> list[str]:
         """Requests per second of the last two seconds: sent, and ended in any way."""
         (then, sent, done), (now, last_sent, last_done) = self._recent[0], self._recent[-1]
         if now - then <= 0:
             return []
-        offered, delivered = (last_sent - sent) / (now - then), (last_done - done) / (now - then)
-        return [f"offered {offered:,.0f}/s", f"delivered {delivered:,.0f}/s"]
-
-    def _speaks_utf8(self) -> bool:
-        return (getattr(self._stream, "encoding", None) or "").lower().replace("-", "") == "utf8"
+        sending, finishing = (last_sent - sent) / (now - then), (last_done - done) / (now - then)
+        return [f"sent {sending:,.0f}/s", f"done {finishing:,.0f}/s"]
