@@ -38,6 +38,7 @@ from pytest_inferslo.core.objective import (
 )
 from pytest_inferslo.core.units import QuantityError, nearest, parse_quantity
 
+_NO_METRIC = "names no metric; write METRIC STATISTIC OP LIMIT, like ttft p99 <= 250ms"
 _CLAUSES = ("for", "within", "after", "while")
 
 
@@ -48,7 +49,10 @@ def parse_objective(text: str, *, condition: bool = False) -> Objective:
     """
     operator = re.search(r"<=|>=|≤|≥|==|!=|<|>|=", text)
     if operator is None:
-        _refuse_metric(text.split(maxsplit=1)[0] if text.split() else "", text)
+        first = re.search(r"\S+", text)
+        if first is None:
+            raise ObjectiveError(_NO_METRIC)
+        _metric(first[0], first.start())
         raise ObjectiveError("has no limit; write METRIC STATISTIC OP LIMIT, like ttft p99 <= 250ms")
     op = {"≤": "<=", "≥": ">="}.get(operator[0], operator[0])
     if op not in ("<", "<=", ">", ">="):
@@ -67,8 +71,8 @@ def parse_objective(text: str, *, condition: bool = False) -> Objective:
 def _left_side(text: str) -> tuple[Metric, Statistic]:
     words = [(word[0], word.start()) for word in re.finditer(r"\S+", text)]
     if not words:
-        raise ObjectiveError("names no metric; write METRIC STATISTIC OP LIMIT, like ttft p99 <= 250ms")
-    metric = _refuse_metric(words[0][0], text)
+        raise ObjectiveError(_NO_METRIC)
+    metric = _metric(*words[0])
     if len(words) > 2:
         raise ObjectiveError(f"{words[2][0]!r} is one word too many before the comparison", words[2][1])
     if len(words) == 1:
@@ -83,9 +87,9 @@ def _left_side(text: str) -> tuple[Metric, Statistic]:
     return metric, _statistic(word, offset)
 
 
-def _refuse_metric(name: str, text: str) -> Metric:
+def _metric(name: str, offset: int) -> Metric:
     if name not in METRICS:
-        raise ObjectiveError(f"unknown metric {name!r}{nearest(name, METRICS)}", max(0, text.find(name)))
+        raise ObjectiveError(f"unknown metric {name!r}{nearest(name, METRICS)}", offset)
     return METRICS[name]
 
 
@@ -174,6 +178,8 @@ def _clauses(text: str, start: int) -> tuple[str, dict[str, tuple[str, int]]]:
 
 def _read_for(objective: Objective, text: str, offset: int) -> Objective:
     metric = objective.metric
+    if objective.limit.reference not in (None, "baseline"):
+        raise ObjectiveError("'for' takes a fixed limit or the baseline to compare with", offset)
     if metric.source is Source.TOTAL or objective.statistic.kind == "min":
         raise ObjectiveError(f"{objective.left} is one number for a whole run: it has no 'for'", offset)
     try:
@@ -241,6 +247,10 @@ def _refuse_senseless(objective: Objective, offset: int) -> None:
         raise ObjectiveError(
             "recovery_time needs 'after PHASE', like recovery_time <= 20s after spike", offset
         )
+    kind = objective.statistic.kind
+    if (kind, objective.upper) in (("max", False), ("min", True)):
+        has = "a ceiling" if kind == "max" else "a floor"
+        raise ObjectiveError(f"{kind} has {has}, not {op}", offset)
     if metric.dimension is Dimension.TIME and not objective.upper:
         raise ObjectiveError(f"{metric.name} is better when smaller: its limit is <= or <, not {op}", offset)
     if not metric.smaller_is_better and objective.upper:
