@@ -14,8 +14,6 @@ in it. So token text like `"error"`, `data: ` or `[DONE]` can never be misread: 
 
 from __future__ import annotations
 
-from functools import cache
-
 import orjson
 
 from pytest_inferslo.loadgen.answer import NO_OUTPUT, Answer
@@ -117,10 +115,15 @@ class Lexicon:
         return filled
 
 
-@cache
+_lexicons: dict[int, Lexicon] = {}
+
+
 def lexicon_of(dialect: Dialect) -> Lexicon:
     """The one that all replies of a process share."""
-    return Lexicon(dialect)
+    key = id(dialect)
+    if key not in _lexicons:
+        _lexicons[key] = Lexicon(dialect)  # which keeps the dialect, and so its id, alive
+    return _lexicons[key]
 
 
 def opening_of(event: bytes) -> bytes:
