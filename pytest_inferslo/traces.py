@@ -9,8 +9,9 @@ from pathlib import Path
 
 from pytest_inferslo.core import fields
 from pytest_inferslo.core.arrivals import Trace
+from pytest_inferslo.core.arrivals.trace import Row
 from pytest_inferslo.core.fields import Rate, Seconds
-from pytest_inferslo.core.trace_formats import Row, parse_trace
+from pytest_inferslo.core.trace_formats import parse_trace
 from pytest_inferslo.errors import ScenarioError
 
 

@@ -24,7 +24,7 @@ from pytest_inferslo.core.arrivals import (
     streams,
 )
 from pytest_inferslo.core.fields import Seconds
-from pytest_inferslo.core.prompts import PROMPTS, Prompts, PromptSource
+from pytest_inferslo.core.prompts import PROMPTS, BlockPrompts, Prompts, PromptSource
 
 #: APIs that a scenario may use, and which of them can stream.
 APIS = {
@@ -152,6 +152,10 @@ class Scenario:
             api = check.one_of(f"{where}api", stream.api or "", tuple(APIS))
             streaming = check.flag(f"{where}streaming", bool(stream.streaming))
             check.instance(f"{where}prompts", stream.prompts, PROMPTS, "synthetic() or dataset()")
+            if isinstance(stream.prompts, BlockPrompts) and not self._replays(stream.prompts):
+                raise check.refuse(
+                    f"{where}prompts", "blocks of a trace", "accepted with that trace's arrivals"
+                )
             if streaming and not APIS[api]:
                 raise check.refuse(f"{where}streaming", True, f"api={api!r} does not stream; accepted: False")
 
@@ -164,6 +168,13 @@ class Scenario:
             raise check.refuse(
                 "cache", self.cache, "these prompts repeat on purpose; accepted: 'shared', or none"
             )
+
+    def _replays(self, prompts: BlockPrompts) -> bool:
+        """Whether request k of the schedule is row k of the trace that the prompts are from."""
+        shape = self.shape
+        if not isinstance(shape, Trace) or shape.rate_scale != 1:
+            return False
+        return (shape.block_ids, shape.block_counts) == (prompts.block_ids, prompts.block_counts)
 
     @property
     def shape(self) -> Arrivals:

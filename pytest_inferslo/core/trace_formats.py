@@ -1,11 +1,10 @@
 """Recorded traces of requests, read line by line.
 
-    format    where it comes from                        one row
-    plain     anyone                                     timestamp,input_tokens,output_tokens    (seconds)
-    mooncake  Mooncake, FAST '25 (JSON lines)            timestamp, input_length, output_length
-    (milliseconds) azure     Azure LLM inference, 2023 and 2024 (CSV)
-    TIMESTAMP,ContextTokens,GeneratedTokens (date and time) burstgpt  BurstGPT (CSV)
-      Timestamp,...,Request tokens,Response tokens,... (seconds)
+    format    where it comes from                   one row
+    plain     anyone (CSV)                          timestamp,input_tokens,output_tokens (seconds)
+    mooncake  Mooncake, FAST '25 (JSON lines)       timestamp (ms), input_length, output_length, hash_ids
+    azure     Azure LLM inference, 2023 and 2024    TIMESTAMP,ContextTokens,GeneratedTokens (date and time)
+    burstgpt  BurstGPT (CSV)                        Timestamp,...,Request tokens,Response tokens,... (seconds)
 
 Times count from the first request. Further columns are allowed and ignored. A fault names file and line.
 """
@@ -21,10 +20,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from pytest_inferslo.core import fields
+from pytest_inferslo.core.arrivals.trace import Row
 from pytest_inferslo.errors import ScenarioError
-
-#: (time in ns, input tokens, output tokens)
-Row = tuple[int, int, int]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -54,9 +51,7 @@ def _scaled(factor: int) -> Callable[[Any], int]:
 
 
 def _date_to_ns(value: Any) -> int:
-    """`2023-11-16 18:17:03.9799600`, with or without an offset; without one it is UTC. 100 ns steps
-    survive.
-    """
+    """`2023-11-16 18:17:03.9799600`, in UTC where it has no offset; its steps of 100 ns survive."""
     text = str(value).strip()
     when = datetime.fromisoformat(text)
     when = when.replace(tzinfo=UTC) if when.tzinfo is None else when.astimezone(UTC)
@@ -104,7 +99,8 @@ def _json_rows(
         missing = [column for column in chosen.columns if column not in record]
         if missing:
             raise ScenarioError(f"{file}:{line}: {', '.join(missing)} is missing in this row")
-        yield _row(chosen, [record[column] for column in chosen.columns], file, line)
+        row = _row(chosen, [record[column] for column in chosen.columns], file, line)
+        yield (*row, _blocks(record, file, line)) if "hash_ids" in record else row
         try:
             line, text = next(rest)
         except StopIteration:
@@ -131,7 +127,15 @@ def _recognised(columns: tuple[str, ...], file: str, line: int, format: str) -> 
     raise ScenarioError(f"{file}:{line}: the columns {', '.join(columns)} are unknown; expected {wanted}")
 
 
-def _row(format: Format, cells: list[Any], file: str, line: int) -> Row:
+def _blocks(record: dict[str, Any], file: str, line: int) -> tuple[int, ...]:
+    found = record["hash_ids"]
+    good = isinstance(found, list) and all(type(block) is int and 0 <= block < 2**36 for block in found)
+    if not good:
+        raise ScenarioError(f"{file}:{line}: hash_ids is {str(found)[:60]}, expected a list of whole numbers")
+    return tuple(found)
+
+
+def _row(format: Format, cells: list[Any], file: str, line: int) -> tuple[int, int, int]:
     readers: tuple[Callable[[Any], int], ...] = (format.to_ns, _tokens, _tokens)
     values = []
     for column, cell, read in zip(format.columns, cells, readers, strict=True):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from pytest_inferslo.core.arrivals import Trace
+from pytest_inferslo.core.scenario import Scenario
 from pytest_inferslo.errors import ScenarioError
 from pytest_inferslo.traces import trace
 
@@ -114,6 +117,8 @@ def test_formats(
         (MOONCAKE + '{"timestamp": 1, "input_length": 5}\n', "auto", ":4:", ["output_length is missing"]),
         (MOONCAKE + '{"timestamp": true, "input_length": 5, "output_length": 5}\n', "auto", ":4:", ["True"]),
         ('{"ts": 1}\n', "auto", ":1:", ["ts are unknown"]),
+        (MOONCAKE.replace("42]", "-42]"), "auto", ":3:", ["hash_ids is [0, -42]"]),
+        (MOONCAKE.replace("[0, 42]", "7"), "auto", ":3:", ["hash_ids is 7"]),
         (PLAIN, "azur", "", ["format is 'azur'", "did you mean 'azure'"]),
         ("timestamp,input_tokens,output_tokens\n1,0,5\n2,5,0\n", "auto", "", ["none of its 2 rows"]),
     ],
@@ -143,6 +148,48 @@ def test_a_part_of_a_trace(tmp_path: Path) -> None:
     assert schedule.input_tokens.tolist() == [111, 112, 113, 114, 115]  # type: ignore[union-attr]
     with pytest.raises(ScenarioError, match="no request in this part"):
         trace(file, start="1h")
+
+
+def shared(one: str, two: str) -> int:
+    """Words that two prompts have in common from their beginning."""
+    pairs = zip(one.split(), two.split(), strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def test_prompts_share_the_blocks_of_a_mooncake_trace(tmp_path: Path) -> None:
+    rows = [(1100, [0, 1, 2]), (1536, [0, 1, 3]), (600, [0, 9]), (700, [5, 6]), (1100, [0, 1, 2]), (2, [7])]
+    text = "".join(
+        json.dumps({"timestamp": i, "input_length": n, "output_length": 9, "hash_ids": ids}) + "\n"
+        for i, (n, ids) in enumerate(rows)
+    )
+    replay = trace(write(tmp_path, text))
+    made = Scenario(arrivals=replay, prompts=replay.prompts(), seed=3)
+    again = Scenario.from_dict(json.loads(json.dumps(made.to_dict())))
+    schedule, source = again.schedule(), again.prompt_source("run-1")
+    prompts = [
+        source.prompt(
+            i, input_tokens=int(schedule.input_tokens[i]), output_tokens=int(schedule.output_tokens[i])
+        )  # type: ignore[index]
+        for i in range(len(schedule))
+    ]
+    assert [len(prompt.text.split()) for prompt in prompts] == [n for n, _ in rows]
+    assert {prompt.max_tokens for prompt in prompts} == {9}
+    assert shared(prompts[0].text, prompts[1].text) == 1024
+    assert shared(prompts[0].text, prompts[2].text) == 512
+    assert shared(prompts[0].text, prompts[3].text) < 4
+    assert prompts[0].hash == prompts[4].hash
+    assert made.cache == "shared"
+    assert again.prompt_source("run-2").prompt(0).text.split()[0:4] != prompts[0].text.split()[0:4]
+
+
+def test_blocks_go_with_their_trace_alone(tmp_path: Path) -> None:
+    replay = trace(write(tmp_path, MOONCAKE))
+    with pytest.raises(ScenarioError, match="accepted with that trace's arrivals"):
+        Scenario(arrivals=steady(9, 10**9), prompts=replay.prompts())
+    with pytest.raises(ScenarioError, match="rate_scale is 2"):
+        trace(write(tmp_path, MOONCAKE), rate_scale=2.0).prompts()
+    with pytest.raises(ScenarioError, match="no hash_ids"):
+        steady(9, 10**9).prompts()
 
 
 def steady(count: int, gap_ns: int, **scale: float) -> Trace:

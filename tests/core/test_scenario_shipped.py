@@ -66,6 +66,10 @@ def test_examples_of_the_docs_run(example: str, tmp_path: Path, monkeypatch: pyt
         f"2024-05-10 0{i // 3600}:{i // 60 % 60:02}:{i % 60:02},{i + 9},9\n" for i in range(2 * 3600)
     )
     Path("azure-code.csv").write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + rows)
+    row = '{"timestamp": %d, "input_length": 900, "output_length": 9, "hash_ids": [0, %d]}\n'
+    Path("conversation_trace.jsonl").write_text(
+        "".join(row % (second * 1000, second) for second in range(700))
+    )
     Path("questions.jsonl").write_text('{"prompt": "Why?"}\n')
     talk = '{"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}]}'
     Path("ShareGPT_V3_unfiltered_cleaned_split.json").write_text(f"[{talk}, {talk}]")

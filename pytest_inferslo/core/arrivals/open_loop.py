@@ -100,9 +100,7 @@ def gamma(rate: Rate, shape: float) -> OpenLoop:
 def bursts(
     base: Rate, peak: Rate, every: Seconds, length: Seconds, *, process: str = "constant", shape: float = 1.0
 ) -> OpenLoop:
-    """`base` with a burst of `peak` for `length` in the middle of `every` period (phases `base` and
-    `burst`).
-    """
+    """`base`, with `peak` for `length` in the middle of each period of `every` (phases `base`, `burst`)."""
     period, burst = fields.seconds("every", every), fields.seconds("length", length)
     if burst >= period:
         raise fields.refuse("length", length, f"a burst must be shorter than its period, every={every!r}")

@@ -24,9 +24,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Pieces:
-    """r(t) on [start[i], start[i+1]): from `first[i]` to `last[i]` in a straight line; start has one more
-    entry.
-    """
+    """r(t) on [start[i], start[i+1]) is a straight line from `first[i]` to `last[i]`."""
 
     start: Floats
     first: Floats

@@ -26,9 +26,8 @@ class ArrivalSchedule:
 
     `intended` int64[n], ns since the run's epoch, sorted; `index` int64[n], the position in the whole
     schedule, unique in a run and the same however many workers there are; `stream` int8[n], which of the
-    scenario's streams;
-    `input_tokens`, `output_tokens` int32[n] where a trace says them, ABSENT (-1) in rows of other
-    streams, None where there is no trace.
+    scenario's streams; `input_tokens`, `output_tokens` int32[n] where a trace says them, ABSENT (-1) in rows
+    of other streams, None where there is no trace.
 
     `closed`: `intended` then holds the first request of each user alone; the later ones follow from the
     answers (see `ClosedLoop`), until `end` ns.

@@ -14,6 +14,11 @@ import numpy.typing as npt
 
 from pytest_inferslo.core import fields, seeds
 from pytest_inferslo.core.arrivals.schedule import ArrivalSchedule, Span, Times, Tokens, of_times
+from pytest_inferslo.core.prompts import BlockPrompts, TokenCounts
+from pytest_inferslo.core.prompts.text import TOKENS_PER_WORD
+
+#: (time in ns, input tokens, output tokens), and perhaps the hash ids of the prompt's blocks
+Row = tuple[int, int, int] | tuple[int, int, int, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -22,8 +27,8 @@ class Trace:
 
     `offsets` (int64, ns since the first request), `input_tokens` and `output_tokens` (int32) are packed
     little-endian arrays, so that a trace travels with its scenario and a worker needs no file. `source` and
-    `sha256` say which file.
-    `dropped` rows had no input or no output tokens: failures of the recorded service.
+    `sha256` say which file. `block_ids` (int64, row after row) and `block_counts` (int32, per row) are the
+    hash ids of a Mooncake trace, empty where a trace has none. `dropped` rows had no input or no output tokens: failures of the recorded service.
 
     With `time_scale` s, request k is due at s x t_k. With `rate_scale` f, request k comes floor(f) times, and
     once more with probability f - floor(f) (for f < 1 that is random thinning); the extra ones fall uniformly
@@ -36,6 +41,8 @@ class Trace:
     offsets: bytes
     input_tokens: bytes
     output_tokens: bytes
+    block_ids: bytes = b""
+    block_counts: bytes = b""
     dropped: int = 0
     time_scale: float = 1.0
     rate_scale: float = 1.0
@@ -47,16 +54,18 @@ class Trace:
     @classmethod
     def of(
         cls,
-        rows: Sequence[tuple[int, int, int]],
+        rows: Sequence[Row],
         *,
         source: str = "",
         sha256: str = "",
         time_scale: float = 1.0,
         rate_scale: float = 1.0,
     ) -> Trace:
-        """From (time in ns, input tokens, output tokens) rows in any order. Raises ScenarioError."""
-        table = np.array(sorted(row for row in rows if row[1] > 0 and row[2] > 0), np.int64).reshape(-1, 3)
-        if not len(table):
+        """From rows in any order. Raises ScenarioError when none has input and output tokens."""
+        kept = sorted(row for row in rows if row[1] > 0 and row[2] > 0)
+        table = np.array([row[:3] for row in kept], np.int64).reshape(-1, 3)
+        blocks = [row[3] if len(row) > 3 else () for row in kept]
+        if not kept:
             raise fields.refuse("trace", source, f"none of its {len(rows)} rows has input and output tokens")
         offsets = table[:, 0] - table[0, 0]
         return cls(
@@ -65,10 +74,26 @@ class Trace:
             _packed(offsets, "<i8"),
             _packed(table[:, 1], "<i4"),
             _packed(table[:, 2], "<i4"),
-            len(rows) - len(table),
+            _packed(np.array([block for row in blocks for block in row], np.int64), "<i8")
+            if any(blocks)
+            else b"",
+            _packed(np.array([len(row) for row in blocks], np.int64), "<i4") if any(blocks) else b"",
+            len(rows) - len(kept),
             time_scale,
             rate_scale,
         )
+
+    def prompts(
+        self, *, tokens_per_word: float = TOKENS_PER_WORD, tokenizer: TokenCounts | None = None
+    ) -> BlockPrompts:
+        """Prompts that share their beginnings as the recorded ones did. Raises ScenarioError without hash ids."""
+        if not self.block_counts:
+            raise fields.refuse("trace", self.source, "it has no hash_ids (Mooncake); use synthetic()")
+        if self.rate_scale != 1:
+            raise fields.refuse(
+                "rate_scale", self.rate_scale, "blocks belong to recorded requests; accepted: 1"
+            )
+        return BlockPrompts(self.block_ids, self.block_counts, tokens_per_word, tokenizer)
 
     @property
     def open_loop(self) -> bool:

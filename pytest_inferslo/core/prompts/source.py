@@ -39,7 +39,7 @@ class PromptSource(Protocol):
     ) -> Prompt:
         """The prompt of request `index`: always the same one, in any order and in any process.
 
-        No prompt with `warm_up` equals one without it. `input_tokens` and `output_tokens` replace the drawn
+        No prompt with `warm_up` equals one without it, unless a trace repeats it. `input_tokens` and `output_tokens` replace the drawn
         lengths (a trace says them per request).
         """
         ...
@@ -56,9 +56,9 @@ class Prompts(Protocol):
         ...
 
     def source(self, seed: int, run: str = "") -> PromptSource:
-        """`run` (a run's id) changes the salts alone, so that a server that stays up between two runs has not
+        """The prompts of one run. `run`, its id, changes the salts alone; lengths and words depend on `seed`.
 
-        seen the second one's prompts; lengths and words depend on `seed`.
+        So a server that stays up between two runs has not seen the second one's prompts.
         """
         ...
 
