@@ -71,10 +71,6 @@ class LoadGenerator:
         """The master and the workers on this host."""
         return [process.pid for process in self._processes if process.poll() is None]
 
-    def pids(self) -> list[int]:
-        """Its processes, the master first."""
-        return [process.pid for process in self._processes]
-
     def offer(
         self,
         order: LoadOrder,
