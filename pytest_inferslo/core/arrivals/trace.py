@@ -28,7 +28,8 @@ class Trace:
     `offsets` (int64, ns since the first request), `input_tokens` and `output_tokens` (int32) are packed
     little-endian arrays, so that a trace travels with its scenario and a worker needs no file. `source` and
     `sha256` say which file. `block_ids` (int64, row after row) and `block_counts` (int32, per row) are the
-    hash ids of a Mooncake trace, empty where a trace has none. `dropped` rows had no input or no output tokens: failures of the recorded service.
+    hash ids of a Mooncake trace, empty where a trace has none. `dropped` rows had no input or no output
+    tokens: failures of the recorded service.
 
     With `time_scale` s, request k is due at s x t_k. With `rate_scale` f, request k comes floor(f) times, and
     once more with probability f - floor(f) (for f < 1 that is random thinning); the extra ones fall uniformly

@@ -39,8 +39,8 @@ class PromptSource(Protocol):
     ) -> Prompt:
         """The prompt of request `index`: always the same one, in any order and in any process.
 
-        No prompt with `warm_up` equals one without it, unless a trace repeats it. `input_tokens` and `output_tokens` replace the drawn
-        lengths (a trace says them per request).
+        No prompt with `warm_up` equals one without it, unless a trace repeats it. `input_tokens` and
+        `output_tokens` replace the drawn lengths (a trace says them per request).
         """
         ...
 
