@@ -63,9 +63,14 @@ def parse_objective(text: str, *, condition: bool = False) -> Objective:
     objective = Objective(text.strip(), metric, statistic, op, limit)
     for keyword, (value, offset) in clauses.items():
         objective = _READERS[keyword](objective, value, offset)
-    meant = objective.negated() if condition else objective
-    _refuse_senseless(meant, operator.start())
-    return meant
+    if not condition:
+        _refuse_senseless(objective, operator.start())
+        return objective
+    try:
+        _refuse_senseless(objective.negated(), operator.start())
+    except ObjectiveError as error:
+        raise ObjectiveError(f"a condition is what breaks a promise: {error}", error.offset) from None
+    return objective.negated()
 
 
 def _left_side(text: str) -> tuple[Metric, Statistic]:

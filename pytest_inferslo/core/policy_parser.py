@@ -172,8 +172,7 @@ def _objective(reader: Reader, item: Node) -> Objective | None:
         return promise(reader, item)
     entries = reader.mapping(item, "an objective", _OBJECTIVE_KEYS)
     if "objective" not in entries:
-        if not any(key in _OBJECTIVE_KEYS for key in entries):
-            reader.fault(item, "an objective is a text, or a mapping with the key 'objective'")
+        reader.fault(item, "an objective is a text, or a mapping with the key 'objective'")
         return None
     objective = promise(reader, entries["objective"])
     settings: dict[str, Any] = {
