@@ -7,7 +7,6 @@ import struct
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
@@ -66,7 +65,7 @@ class StreamFile:
 
 
 class StreamReader:
-    """Reads message by message, so that a growing or cut file is read up to its last whole one.
+    """Reads batch by batch, so that a growing or cut file is read up to its last whole one.
 
     `finished` says whether no writer is left; while it says no, the end of the file is waited out.
     """
@@ -81,89 +80,103 @@ class StreamReader:
         self._path, self._schema = path, schema
         self._finished, self._poll_seconds = finished, poll_seconds
         self._file: pa.NativeFile | None = None
-        self._offset = 0
+        self._reader: pa.RecordBatchStreamReader | None = None
+        self._offset = 0  # behind the last whole message
         self._batches = 0
         self._ended = False
+        self._last_look = False
         #: why the file is not complete, once it has been read to its end
         self.incomplete: str | None = None
 
     def next_batch(self) -> pa.RecordBatch | None:
-        """The next batch, or None at the end. The first call reads and checks the schema."""
-        if self._offset == 0 and not self._ended:
-            message = self._next_message()
-            if message is not None:
-                self._check_schema(message)
-        message = self._next_message()
-        if message is None:
-            return None
-        try:
-            batch = pa.ipc.read_record_batch(message, self._schema)
-        except (pa.ArrowInvalid, OSError) as error:
-            raise self._damage(str(error)) from error
-        self._batches += 1
-        return batch
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-
-    def _next_message(self) -> Any | None:
+        """The next batch, or None at the end. The first call checks the schema."""
         while not self._ended:
             # Asked before the read: what a writer left just before it finished is then still found.
-            last_look = self._finished()
-            message, whole = self._try_message()
-            if whole:
-                return message
-            if last_look:
+            self._last_look = self._finished()
+            batch = self._try_batch()
+            if batch is not None:
+                self._batches += 1
+                return batch
+            if self._last_look and not self._ended:
                 self._ended = True
                 self.incomplete = (
                     f"{self._path} ends without its end marker, after {self._batches} whole batches: its "
                     "writer was killed or is still running; what came later is not in any figure"
                 )
-            else:
+            elif not self._ended:
                 time.sleep(self._poll_seconds)
         return None
 
-    def _try_message(self) -> tuple[Any | None, bool]:
-        """(message, True); (None, True) at the end marker; (None, False) when no whole one is there yet."""
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def _try_batch(self) -> pa.RecordBatch | None:
+        """A batch; or None, with `_ended` set at the end marker, when no whole one is there yet."""
+        try:
+            if self._reader is None and not self._open():
+                return None
+            assert self._reader is not None
+            assert self._file is not None
+            batch = self._reader.read_next_batch()
+            self._offset = self._file.tell()
+        except (StopIteration, pa.ArrowInvalid, OSError) as error:
+            self._reader = None
+            self._check_tail(error)
+            return None
+        return batch
+
+    def _open(self) -> bool:
+        """Read the schema, and go on behind what was read before; False when the file is not there yet."""
         if self._file is None:
             if not self._path.exists():
-                return None, self._absent()
+                return self._absent()
             self._file = pa.OSFile(str(self._path))
+        self._file.seek(0)
+        # Threads per buffer cost more than they save on batches of this size.
+        self._reader = pa.ipc.open_stream(self._file, options=pa.ipc.IpcReadOptions(use_threads=False))
+        if self._offset:
+            self._file.seek(self._offset)
+        else:
+            self._check_schema(self._reader.schema)
+            self._offset = self._file.tell()
+        return True
+
+    def _check_tail(self, error: Exception) -> None:
+        """What stands where no batch could be read: the end marker, nothing whole yet, or damage."""
+        assert self._file is not None
         size = self._path.stat().st_size
         self._file.seek(self._offset)
         prefix = self._file.read(8)
-        if len(prefix) < 8:
-            return None, False
         if prefix == _END_OF_STREAM:
             self._ended = True
-            return None, True
+            return
+        if len(prefix) < 8 or (not any(prefix) and self._only_zeros()):
+            return
         if prefix[:4] != _CONTINUATION:
-            if not any(prefix) and self._only_zeros():
-                return None, False
             raise self._damage(f"no message starts at byte {self._offset}")
         (metadata_bytes,) = struct.unpack("<i", prefix[4:])
         if metadata_bytes < 0:
             raise self._damage(f"the message at byte {self._offset} has a negative length")
-        if self._offset + 8 + metadata_bytes > size:
-            return None, False
-        return self._read_whole(size)
+        if self._offset + 8 + metadata_bytes <= size:
+            self._check_cut(size, error)
 
-    def _read_whole(self, size: int) -> tuple[Any | None, bool]:
+    def _check_cut(self, size: int, error: Exception) -> None:
         assert self._file is not None
         self._file.seek(self._offset)
         try:
-            message = pa.ipc.read_message(self._file)
-        except (pa.ArrowInvalid, OSError, EOFError) as error:
+            pa.ipc.read_message(self._file)
+        except (pa.ArrowInvalid, OSError, EOFError):
             # A body that is cut short was read up to the end of the file; anything else stops before it.
             if self._file.tell() >= size:
-                return None, False
-            raise self._damage(str(error)) from error
-        self._offset = self._file.tell()
-        return message, True
+                return
+        else:
+            if not self._last_look or isinstance(error, StopIteration):
+                return  # the writer may have finished this message between the two reads: read it again
+        raise self._damage(str(error)) from error
 
     def _absent(self) -> bool:
-        if self._finished():
+        if self._last_look:
             raise RecordError(
                 f"{self._path} is missing: the run ended before it wrote any, or this is no run; "
                 "give the directory that holds run.json"
@@ -178,11 +191,7 @@ class StreamReader:
                 return False
         return True
 
-    def _check_schema(self, message: Any) -> None:
-        try:
-            found = pa.ipc.read_schema(message)
-        except (pa.ArrowInvalid, OSError) as error:
-            raise self._damage(str(error)) from error
+    def _check_schema(self, found: pa.Schema) -> None:
         version = (found.metadata or {}).get(_VERSION_KEY, b"none").decode()
         if version != str(SCHEMA_VERSION) or not found.equals(self._schema):
             raise RecordError(

@@ -90,8 +90,7 @@ def read_batches(
     samples = StreamReader(directory / SAMPLES_FILE, SAMPLE_SCHEMA, done, poll_seconds)
     gaps = StreamReader(directory / GAPS_FILE, GAP_SCHEMA, done, poll_seconds)
     try:
-        pairs = _pairs(samples, gaps)
-        yield from (pairs if follow else _joined(pairs))
+        yield from _batches(samples, gaps, 1 if follow else _ROWS_PER_READ)
     finally:
         samples.close()
         gaps.close()
@@ -109,31 +108,29 @@ def _columns(rows: Rows) -> list[pa.Array]:
     return [pa.array(np.ascontiguousarray(rows[name])) for name in rows.dtype.names or ()]
 
 
-def _rows(batch: pa.RecordBatch | None, dtype: np.dtype[np.void]) -> Rows:
-    if batch is None:
-        return np.empty(0, dtype)
-    rows = np.empty(batch.num_rows, dtype)
-    for name, column in zip(dtype.names or (), batch.columns, strict=True):
-        rows[name] = column.to_numpy()
+def _rows(batches: list[pa.RecordBatch], dtype: np.dtype[np.void]) -> Rows:
+    rows = np.empty(sum(batch.num_rows for batch in batches), dtype)
+    start = 0
+    for batch in batches:
+        part = rows[start : start + batch.num_rows]
+        start += batch.num_rows
+        for name, column in zip(dtype.names or (), batch.columns, strict=True):
+            part[name] = column.to_numpy()
     return rows
 
 
-def _pairs(samples: StreamReader, gaps: StreamReader) -> Iterator[SampleBatch]:
-    while True:
-        sample_batch, gap_batch = samples.next_batch(), gaps.next_batch()
-        if sample_batch is None and gap_batch is None:
-            return
-        yield SampleBatch(_rows(sample_batch, SAMPLE_DTYPE), _rows(gap_batch, GAP_DTYPE))
-
-
-def _joined(batches: Iterator[SampleBatch]) -> Iterator[SampleBatch]:
-    held: list[SampleBatch] = []
-    rows = 0
-    for batch in batches:
-        held.append(batch)
-        rows += len(batch.samples) + len(batch.gaps)
-        if rows >= _ROWS_PER_READ:
-            yield held[0] if len(held) == 1 else SampleBatch.concatenate(held)
-            held, rows = [], 0
-    if held:
-        yield SampleBatch.concatenate(held)
+def _batches(samples: StreamReader, gaps: StreamReader, at_least: int) -> Iterator[SampleBatch]:
+    """Pairs of the two files, joined until they hold `at_least` rows."""
+    more = True
+    while more:
+        held: tuple[list[pa.RecordBatch], list[pa.RecordBatch]] = ([], [])
+        rows = 0
+        while more and rows < at_least:
+            pair = samples.next_batch(), gaps.next_batch()
+            more = any(batch is not None for batch in pair)
+            for batch, batches in zip(pair, held, strict=True):
+                if batch is not None:
+                    batches.append(batch)
+                    rows += batch.num_rows
+        if rows:
+            yield SampleBatch(_rows(held[0], SAMPLE_DTYPE), _rows(held[1], GAP_DTYPE))

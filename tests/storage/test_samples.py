@@ -194,3 +194,26 @@ def test_following_a_dead_writer_ends_and_reports(tmp_path: Path) -> None:
     assert [len(each) for each in found] == [10]
     assert len(reports) == 2
     writer.close()
+
+
+def test_following_a_file_that_grows_byte_by_byte(tmp_path: Path) -> None:
+    """However the kernel cuts the writer's pages, a follower sees whole batches only, and no damage."""
+    whole, growing = tmp_path / "whole", tmp_path / "growing"
+    write(whole, [batch(i * 20, 20) for i in range(4)])
+    growing.mkdir()
+    done = threading.Event()
+
+    def grow() -> None:
+        for name in (GAPS_FILE, SAMPLES_FILE):
+            with (growing / name).open("ab", buffering=0) as file:
+                data = (whole / name).read_bytes()
+                for start in range(0, len(data), 61):
+                    file.write(data[start : start + 61])
+        done.set()
+
+    writer = threading.Thread(target=grow)
+    writer.start()
+    found = list(read_batches(growing, follow=True, finished=done.is_set, poll_seconds=0.0005))
+    writer.join()
+    assert [len(each) for each in found] == [20] * 4
+    assert np.array_equal(SampleBatch.concatenate(found).samples, everything(whole).samples)
