@@ -48,7 +48,10 @@ def _row(finding: Finding) -> list[str]:
     if finding.observed == math.inf:
         observed += " (failures)"
     status = f"{_MARKS[finding.status]} {finding.status.value}"
-    status += " (warns only)" if finding.severity == "warn" else " (optional)" if finding.optional else ""
+    if finding.optional and finding.observed is None:
+        status = "left out (optional)"
+    elif finding.severity == "warn":
+        status += " (warns only)"
     return [
         _code(finding.objective + scope),
         _cell(finding.limit_text),

@@ -17,7 +17,6 @@ _REDRAW_SECONDS = 0.1
 _PLAIN_SECONDS = 5.0
 _RATE_SECONDS = 2.0
 _BAR = 16
-_BEHIND_SHARE = 0.01
 
 
 class LoadProgress(Protocol):
@@ -25,8 +24,6 @@ class LoadProgress(Protocol):
 
     @property
     def elapsed_s(self) -> float: ...
-    @property
-    def intended(self) -> int: ...
     @property
     def sent(self) -> int: ...
     @property
@@ -103,8 +100,6 @@ class ProgressLine:
     def _text(self, progress: LoadProgress, total_s: float, label: str, p99_ns: float | None) -> str:
         elapsed = max(0.0, min(progress.elapsed_s, total_s))
         parts = [f"{elapsed:.0f}/{total_s:.0f} s", *self._rates(), f"in flight {count(progress.in_flight)}"]
-        if progress.intended - progress.sent > max(1, _BEHIND_SHARE * progress.intended):
-            parts.append(f"not sent {count(progress.intended - progress.sent)}")
         if progress.failed:
             parts.append(f"failed {count(progress.failed)}")
         if p99_ns is not None:

@@ -46,7 +46,7 @@ def render_verdict(
     page = Page(width, colour=colour, unicode=unicode)
     _headline(page, verdict, record)
     rows = [_row(finding) for finding in verdict.findings]
-    page.table(_COLUMNS, rows, [STYLES[finding.status.value] for finding in verdict.findings])
+    page.table(_COLUMNS, rows, [_style(finding) for finding in verdict.findings])
     _reasons(page, verdict)
     _rubric(page, verdict)
     _items(page, "Likely cause", likely_causes(verdict, record, summary))
@@ -109,12 +109,17 @@ def _row(finding: Finding) -> list[str]:
     samples = count(finding.samples)
     if finding.samples and finding.effective_samples < 0.95 * finding.samples:
         samples += f"\neff. {count(finding.effective_samples)}"
-    status = finding.status.value
-    if finding.severity == "warn":
-        status += "\nwarns only"
-    elif finding.optional:
-        status += "\noptional"
-    return [promise, limit, observed, samples, status]
+    return [promise, limit, observed, samples, _status(finding)]
+
+
+def _status(finding: Finding) -> str:
+    if finding.optional and finding.observed is None:
+        return "left out\noptional"
+    return finding.status.value + ("\nwarns only" if finding.severity == "warn" else "")
+
+
+def _style(finding: Finding) -> str:
+    return "" if finding.optional and finding.observed is None else STYLES[finding.status.value]
 
 
 def _reasons(page: Page, verdict: Verdict) -> None:
@@ -203,6 +208,8 @@ def _identity(finding: Finding) -> tuple[str, str]:
 def _compared(finding: Finding | None) -> str:
     if finding is None:
         return "-"
+    if finding.optional and finding.observed is None:
+        return "not measured"
     mark = "" if finding.status is Status.PASS else f"\n{finding.status.value}"
     return (finding.observed_text or "not measured") + mark
 
