@@ -27,6 +27,10 @@ OnProgress = Callable[[Progress], None]
 ShouldStop = Callable[[], str | None]
 
 
+class LoadRefused(LoadError):
+    """The master refused an order; it and its workers can take the next one."""
+
+
 class LoadGenerator:
     """One Locust master and its workers, for as many loads as a session has; a context manager.
 
@@ -53,6 +57,7 @@ class LoadGenerator:
         self._processes: list[subprocess.Popen[bytes]] = []
         self._messages: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self._ready = False
+        self._stopping = False
         directory.mkdir(parents=True, exist_ok=True)
         self._start()
 
@@ -87,35 +92,50 @@ class LoadGenerator:
         if not self._processes:
             self._start()
         self._wait_until_ready()
+        self._stopping = False
         self._tell({"do": "offer", "order": order.to_dict()})
         interrupted: KeyboardInterrupt | None = None
         while True:
             try:
-                message = self._next(_ROUND_SECONDS)
-                self._watch_workers()
-                reason = should_stop() if should_stop is not None and interrupted is None else None
+                result = self._round(on_progress, should_stop)
             except KeyboardInterrupt as error:
                 if interrupted is not None:
+                    self.close()
                     raise
-                interrupted, message, reason = error, {}, "interrupted"
-            if reason:
-                self._tell({"do": "stop", "reason": reason})
-                should_stop = None
-            if not message:
+                interrupted = error
+                on_progress, should_stop = None, lambda: "interrupted"
                 continue
-            match message["event"]:
-                case "progress" if on_progress is not None:
-                    on_progress(Progress(*(message[key] for key in _PROGRESS_KEYS)))
-                case "refused":
-                    raise LoadError(message["text"])
-                case "result":
-                    message.pop("event")
-                    result = LoadResult(**message)
-                    if any(worker["lost"] for worker in result.workers):
-                        self.close()
-                    if interrupted is not None:
-                        raise interrupted
-                    return result
+            except LoadRefused:
+                raise
+            except BaseException:
+                self.close()
+                raise
+            if result is None:
+                continue
+            if any(worker["lost"] for worker in result.workers):
+                self.close()
+            if interrupted is not None:
+                raise interrupted
+            return result
+
+    def _round(self, on_progress: OnProgress | None, should_stop: ShouldStop | None) -> LoadResult | None:
+        """Hears the master once, at most; the result when that was it."""
+        message = self._next(_ROUND_SECONDS)
+        self._watch_workers()
+        reason = should_stop() if should_stop is not None and not self._stopping else None
+        if reason:
+            self._stopping = True
+            self._tell({"do": "stop", "reason": reason})
+        if not message:
+            return None
+        match message.pop("event"):
+            case "progress" if on_progress is not None:
+                on_progress(Progress(*(message[key] for key in _PROGRESS_KEYS)))
+            case "refused":
+                raise LoadRefused(message["text"])
+            case "result":
+                return LoadResult(**message)
+        return None
 
     def close(self) -> None:
         """Ends master and workers; returns when they are gone."""

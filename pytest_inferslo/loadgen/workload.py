@@ -21,7 +21,9 @@ from pytest_inferslo.loadgen.routes import Routes
 from pytest_inferslo.loadgen.target import Target
 
 #: Requests are prepared before the load up to so many bytes; later ones when the loop has nothing due.
-_AHEAD_BYTES = 64 * 1024 * 1024
+_AHEAD_BYTES = 128 * 1024 * 1024
+#: How many a closed loop will need is not known.
+_CLOSED_AHEAD_BYTES = 8 * 1024 * 1024
 
 Request = tuple[bytes, int]  # the bytes to send, the prompt's hash
 
@@ -85,7 +87,7 @@ class Workload:
 
     def prepare(self) -> None:
         """Fills the store of ready requests, before the load."""
-        left = _AHEAD_BYTES
+        left = _CLOSED_AHEAD_BYTES if self.schedule.closed else _AHEAD_BYTES
         while left > 0 and (size := self.prepare_one()):
             left -= size
         if not self.schedule.closed or self._warm_until:
