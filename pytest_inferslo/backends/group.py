@@ -19,9 +19,11 @@ evenly.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -29,6 +31,7 @@ from pytest_inferslo.backends.protocol import Backend, BackendOptions, StartProg
 from pytest_inferslo.backends.readiness import OnProgress
 from pytest_inferslo.backends.server import RunningServer
 from pytest_inferslo.core.endpoint import Endpoint
+from pytest_inferslo.errors import BackendStartError
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,7 @@ class RunningGroup:
         ]
         self.simulated = any(server.simulated for server in servers)
         self.ready_seconds = max(server.ready_seconds for server in servers)
-        self.metrics_url = None
+        self.metrics_url: str | None = None
         self.adapters = [
             name for name in servers[0].adapters if all(name in each.adapters for each in servers)
         ]
@@ -88,7 +91,8 @@ class RunningGroup:
         }
 
     @property
-    def log_path(self) -> Any:
+    def log_path(self) -> Path | None:
+        """The first member's log; the others' lie beside it."""
         return next((server.log_path for server in self.servers if server.log_path), None)
 
     @property
@@ -145,11 +149,14 @@ def start_group(
     """Starts all members side by side; the first that fails ends the others. Same errors as `start`."""
     log = options.log_path
     started: dict[int, RunningServer] = {}
+    abandoned = threading.Event()
 
     def start_member(index: int, member: Member) -> None:
         member_log = log.with_name(f"{log.stem}-{member.name}{log.suffix}")
 
         def tell(progress: StartProgress) -> None:
+            if abandoned.is_set():
+                raise BackendStartError(f"{member.name}: given up, since another member of the group failed")
             if on_progress is not None:
                 on_progress(replace(progress, step=f"{member.name}: {progress.step}"))
 
@@ -161,17 +168,15 @@ def start_group(
             for future in as_completed(futures):
                 future.result()
         except BaseException:
-            for future in futures:
-                future.cancel()
+            abandoned.set()
             pool.shutdown(wait=True)
             stop_all(started.values())
             raise
     return RunningGroup(group.name, group.members, [started[index] for index in range(len(group.members))])
 
 
-def stop_all(servers: Any) -> None:
+def stop_all(servers: Iterable[RunningServer]) -> None:
     """Stops servers side by side: their graces pass together."""
-    servers = list(servers)
-    if servers:
-        with ThreadPoolExecutor(max_workers=len(servers), thread_name_prefix="inferslo-stop") as pool:
-            list(pool.map(lambda server: server.stop(), servers))
+    together = list(servers)
+    with ThreadPoolExecutor(max_workers=max(1, len(together)), thread_name_prefix="inferslo-stop") as pool:
+        list(pool.map(lambda server: server.stop(), together))

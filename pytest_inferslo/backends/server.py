@@ -24,7 +24,7 @@ _STAYS_HEALTHY_S = 5.0
 class RunningServer:
     """One server, started by us or attached to; a context manager that stops what was started.
 
-    `endpoints`: where requests go. `pid`: the root of the process tree, None for a server elsewhere.
+    `endpoints`: where requests go. `pid`: the root of the tree of all its processes, None for a server elsewhere.
     `metrics_url`: a page of Prometheus text, None when there is none. `adapters`: LoRA adapters it lists.
     `notes`: what a reader of the result should know, e.g. what stopping left behind.
     """
@@ -42,7 +42,7 @@ class RunningServer:
     ) -> None:
         self.name = name
         self.endpoints: list[Endpoint] = [each.endpoint for each in ready]
-        self.pid = process.pid if process else options.server_pid
+        self.pid = process.root() if process else options.server_pid
         self.log_path = options.log_path if process else None
         self.simulated = launch.simulated
         self.ready_seconds = ready_s
@@ -65,6 +65,11 @@ class RunningServer:
     def pids(self) -> list[int]:
         """Roots of the process trees that together are this server."""
         return [] if self.pid is None else [self.pid]
+
+    @property
+    def metrics_urls(self) -> dict[str, str]:
+        """Pages of Prometheus text by the endpoint's name."""
+        return {self.endpoints[0].name: self.metrics_url} if self.metrics_url else {}
 
     @property
     def record(self) -> dict[str, Any]:

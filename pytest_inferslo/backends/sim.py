@@ -22,6 +22,8 @@ class Simulator:
         command += ["--port", str(port), *options.args]
         if options.model:
             command += ["--model", options.model]
+        if options.lora:
+            command += ["--lora-modules", *(f"{name}={path}" for name, path in options.lora.items())]
         url = f"http://127.0.0.1:{port}"
         return Launch(
             command=tuple(command),
@@ -30,6 +32,7 @@ class Simulator:
             metrics_url=f"{url}/metrics",
             reset_cache_path="/reset_prefix_cache",
             lora_paths=LoraPaths("/v1/load_lora_adapter", "/v1/unload_lora_adapter"),
+            adapters=tuple(options.lora),
             stop_grace_s=2.0,
             simulated=True,
         )

@@ -229,10 +229,10 @@ def test_llamacpp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_sim() -> None:
-    made = launch("sim", model="m", args=["--profile", "fast"])
+    made = launch("sim", model="m", args=["--profile", "fast"], lora={"alpha": "/a"})
     assert made.command == (
         *(sys.executable, "-m", "pytest_inferslo.backends.simulated", "--port", str(PORT)),
-        *("--profile", "fast", "--model", "m"),
+        *("--profile", "fast", "--model", "m", "--lora-modules", "alpha=/a"),
     )
     assert made.simulated is True
 

@@ -67,10 +67,10 @@ def test_a_forked_child_of_pytest_does_not_keep_the_server_alive(
     tmp_path: Path, survivors: Callable[[], list[str]]
 ) -> None:
     """A fork inherits the pipe to the supervisor: its end alone would not tell that pytest is gone."""
-    then = "(time.sleep(6), os._exit(0)) if os.fork() == 0 else os._exit(1)"
+    then = "(time.sleep(3), os._exit(0)) if os.fork() == 0 else os._exit(1)"
     owner = start_owner(tmp_path, "plain", then)
     owner.wait()
-    deadline = time.monotonic() + 5.0
+    deadline = time.monotonic() + 2.5
     while any("faulty_server" in line for line in survivors()) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not any("faulty_server" in line for line in survivors())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -112,6 +113,17 @@ def test_a_member_that_fails_ends_the_others(
     group = write_group(tmp_path, options, PAIR.replace("--engine, stubborn", "--exits, '3'"))
     with pytest.raises(BackendStartError, match="exit status 3"):
         start(group, options)
+    assert survivors() == []
+
+
+def test_a_failure_does_not_wait_for_slow_members(
+    tmp_path: Path, options: BackendOptions, survivors: Callable[[], list[str]]
+) -> None:
+    text = PAIR.replace("replicas: 2", "args: [--delay, '60']").replace("--engine, stubborn", "--exits, '3'")
+    begun = time.monotonic()
+    with pytest.raises(BackendStartError, match="exit status 3"):
+        start(write_group(tmp_path, options, text), replace(options, start_timeout_s=90.0))
+    assert time.monotonic() - begun < 30.0
     assert survivors() == []
 
 
