@@ -25,9 +25,13 @@ class Pacer:
         least_timer_slack()
         self._loop.add_reader(self._timer.fileno(), self._wake)
 
+    def now(self) -> int:
+        """ns of time.monotonic_ns."""
+        return time.monotonic_ns()
+
     async def until(self, due: int) -> None:
-        """Returns at `due` (ns of time.monotonic_ns) or just after; at once where that is past."""
-        wait = due - time.monotonic_ns()
+        """Returns at `due` (as of `now`) or just after; at once where that is past."""
+        wait = due - self.now()
         if wait <= 0:
             return
         if self._timer is None:
@@ -46,7 +50,7 @@ class Pacer:
             os.read(self._timer.fileno(), 8)
         except BlockingIOError:
             return
-        now = time.monotonic_ns()
+        now = self.now()
         while self._waiting and self._waiting[0][0] <= now:
             future = heapq.heappop(self._waiting)[2]
             if not future.done():

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -140,7 +139,7 @@ class Play:
     def _write(self, data: bytes, outputs: int) -> None:
         if not data:
             return
-        now = time.monotonic_ns()
+        now = self._pacer.now()
         if self._played.first_byte is None:
             self._played.first_byte = now
         self._played.outputs.extend([now] * outputs)
