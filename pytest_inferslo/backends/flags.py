@@ -1,9 +1,11 @@
-"""Reading the flags that a user passes through to a server."""
+"""Reading what a user passes through to a server."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
+from pytest_inferslo.backends.protocol import BackendOptions
 from pytest_inferslo.errors import BackendConfigError
 
 
@@ -40,6 +42,16 @@ def refuse_flags(backend: str, args: Sequence[str], names: Sequence[str]) -> Non
                 f"--backend-arg={name}: pytest-inferslo chooses where {backend} listens; leave this "
                 "flag out, or start the server yourself and pass its URL as --backend"
             )
+
+
+def require_model(backend: str, options: BackendOptions, *flags: str) -> None:
+    """Raises BackendConfigError without a model, or for a path that leads nowhere."""
+    if not options.model and not (flags and has_flag(options.args, *flags)):
+        raise BackendConfigError(f"--backend={backend} needs --model: a folder, or a name that it can load")
+    if options.model and options.model.startswith(("/", "./", "../", "~")):
+        base = options.cwd or Path()
+        if not (base / Path(options.model).expanduser()).exists():
+            raise BackendConfigError(f"--model={options.model}: there is no such file or folder")
 
 
 def _name(word: str) -> str:

@@ -52,6 +52,10 @@ class ServerProcess:
         log_path: Path,
         cwd: Path | None = None,
     ) -> None:
+        if not Path("/proc/self/stat").exists():
+            raise BackendConfigError(
+                "starting a server needs Linux; start it yourself and pass its URL as --backend"
+            )
         program, *arguments = command
         # The supervisor works in "/": paths that are meant from here must say so. Links in them stay, since a
         # virtual environment is found by the path of its interpreter.

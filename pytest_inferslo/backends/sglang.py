@@ -21,10 +21,7 @@ class SGLang:
 
     def launch(self, options: BackendOptions, port: int) -> Launch:
         refuse_flags(self.name, options.args, ("--host", "--port"))
-        if not options.model and not has_flag(options.args, "--model-path", "--model"):
-            raise BackendConfigError(
-                "--backend=sglang needs --model: a folder or a name that SGLang can load"
-            )
+        require_model(self.name, options, "--model-path", "--model")
         if has_flag(options.args, "--api-key") and not options.api_key_env:
             raise BackendConfigError(
                 "with --api-key, name the variable that holds the key for the load: --api-key-env"

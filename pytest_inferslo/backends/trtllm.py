@@ -9,7 +9,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from pytest_inferslo.backends.flags import refuse_flags
+from pytest_inferslo.backends.flags import refuse_flags, require_model
 from pytest_inferslo.backends.protocol import BackendOptions, Launch
 from pytest_inferslo.core.endpoint import Endpoint
 from pytest_inferslo.errors import BackendConfigError
@@ -22,21 +22,25 @@ class TensorRTLLM:
 
     def launch(self, options: BackendOptions, port: int) -> Launch:
         refuse_flags(self.name, options.args, ("--host", "--port", "--server_role"))
-        if not options.model:
-            raise BackendConfigError(
-                "--backend=trtllm needs --model: a checkpoint folder or name, or an engine folder"
-            )
+        require_model(self.name, options)
+        model = options.model or ""
         if options.lora or options.lora_runtime:
             raise BackendConfigError(
                 "trtllm-serve takes LoRA adapters by a `lora_config` in its YAML "
                 "(--backend-arg=--extra_llm_api_options=FILE) and by `lora_request` in each request's body"
             )
-        command = [*(list(options.command) or _program(options.python)), options.model]
-        command += ["--host", "127.0.0.1", "--port", str(port), *options.args]
+        command = [*(list(options.command) or _program(options.python)), model]
+        command += [
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(port),
+            *(_underscored(word) for word in options.args),
+        ]
         url = f"http://127.0.0.1:{port}"
         return Launch(
             command=tuple(command),
-            endpoints=(Endpoint(url, listed_name(options.model)),),
+            endpoints=(Endpoint(url, listed_name(model)),),
             version_path="/version",
             # /metrics is JSON; Prometheus text is here, with `return_perf_metrics: true` in the YAML alone.
             metrics_url=f"{url}/prometheus/metrics",
@@ -48,6 +52,12 @@ class TensorRTLLM:
 def listed_name(model: str) -> str:
     """trtllm-serve lists the last part of a local folder's path, and any other name as it is."""
     return Path(model).resolve().name if Path(model).is_dir() else model
+
+
+def _underscored(word: str) -> str:
+    """`--max-batch-size=8` as `--max_batch_size=8`: this engine spells all its flags so."""
+    flag, equals, value = word.partition("=")
+    return f"{flag[:2]}{flag[2:].replace('-', '_')}{equals}{value}" if word.startswith("--") else word
 
 
 def _program(python: str | None) -> list[str]:

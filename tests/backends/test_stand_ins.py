@@ -76,7 +76,7 @@ def test_trtllm_that_loses_a_rank_is_dead(launch: Launch, checkpoint: str) -> No
 
 
 def test_trtllm_refuses_what_it_does_not_know(launch: Launch, checkpoint: str) -> None:
-    with pytest.raises(BackendStartError, match="unrecognized arguments: --max-num-seqs=4"):
+    with pytest.raises(BackendStartError, match="unrecognized arguments: --max_num_seqs=4"):
         launch("trtllm", "trtllm_serve.py", model=checkpoint, args=["--max-num-seqs=4"])
 
 
