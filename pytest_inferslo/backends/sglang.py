@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from pytest_inferslo.backends.flags import has_flag, refuse_flags
+from pytest_inferslo.backends.flags import has_flag, refuse_flags, require_model
 from pytest_inferslo.backends.protocol import BackendOptions, Launch, LoraPaths
 from pytest_inferslo.backends.vllm import served_name
 from pytest_inferslo.core.endpoint import Endpoint
