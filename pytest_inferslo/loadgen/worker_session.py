@@ -23,6 +23,8 @@ from pytest_inferslo.loadgen.recorder import Recorder
 from pytest_inferslo.loadgen.workload import Workload
 
 _WARM_SECONDS = 2.0
+#: Heartbeats come every second.
+_MASTER_SILENCE_SECONDS = 5.0
 
 
 class WorkerSession:
@@ -113,6 +115,14 @@ class WorkerSession:
             engine.start(epoch)
             while not ended.wait(0.25):
                 engine.stamps.measure()
+                self._stop_without_master(engine)
+
+    def _stop_without_master(self, engine: Engine) -> None:
+        """A master that is out of reach has given this worker up: no load goes on that nobody counts."""
+        heard = self._runner.last_heartbeat_timestamp
+        if heard is not None and time.time() - heard > _MASTER_SILENCE_SECONDS:
+            engine.stop("the master was out of reach")
+            gevent.spawn(self._runner.quit)
 
     def _report(self, client_id: str, data: dict[str, Any]) -> None:
         engine, recorder = self._engine, self._recorder
