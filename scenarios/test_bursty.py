@@ -14,7 +14,7 @@ def test_bursty(offer_load):
         Scenario(
             arrivals=bursts(base="30/s", peak="90/s", every="5s", length="1s"),
             warmup="3s",
-            duration="20s",
+            duration="25s",
             prompts=synthetic(input_tokens=(32, 96), output_tokens=(8, 16)),
         )
     )

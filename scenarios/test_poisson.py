@@ -11,7 +11,7 @@ def test_poisson(offer_load):
         Scenario(
             arrivals=poisson("40/s"),
             warmup="3s",
-            duration="20s",
+            duration="25s",
             prompts=synthetic(input_tokens=(32, 96), output_tokens=(8, 16)),
         )
     )
