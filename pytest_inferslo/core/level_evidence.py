@@ -69,10 +69,8 @@ def _judged_mean(
     status = decided(objective, low, high, limit)
     reason = ""
     if status is Status.INCONCLUSIVE:
-        factor = (max(high - observed, observed - low) / max(abs(limit - observed), 1e-300)) ** 2
-        more = (
-            f"about {len(totals) * (factor - 1):,.0f}s more" if factor < 1e4 else "far more than is practical"
-        )
+        off = abs(limit - observed) / max(high - observed, observed - low)
+        more = f"about {len(totals) * (off**-2 - 1):,.0f}s more" if off > 0.01 else "more than is practical"
         reason = f"the limit lies within the interval: needs {more}"
     return Evidence(status, observed, n, float(len(totals)), (low, high), reason)
 

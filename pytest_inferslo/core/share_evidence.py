@@ -22,6 +22,9 @@ from pytest_inferslo.core.verdict import Status
 
 #: Bad requests from which their own clustering can be read.
 _TELLING = 2
+#: How many slow requests it takes to see how slow ones cluster: so many times what is allowed, and no fewer than this.
+_TIMES_ALLOWED = (2.0, 5.0)
+_FEWEST_SLOW = 20.0
 #: The share whose proof a promise about every request must have enough requests for.
 _CENSUS_SHARE = 0.99
 
@@ -40,7 +43,7 @@ def share_evidence(objective: Objective, pool: Pool, scope: Scope, limit: float,
     if share == 1:
         evidence = _census(objective, pool, scope, trials, rules)
     elif objective.window_ns:
-        evidence = _windows(objective, trials, found, float(share), pool.strata(scope), rules)
+        evidence = _windows(objective, trials, found, float(share), rules)
     else:
         evidence = _whole(objective, pool, scope, trials, float(share), rules)
     return evidence
@@ -59,7 +62,7 @@ def _whole(
     reason = ""
     if rules.proves(within, over, share):
         status = Status.PASS
-    elif rules.refutes(within, over, share):
+    elif rules.refutes(within, over, share) or _outage(objective, n, bad, share, rules):
         status = Status.FAIL
         reason = f"{bad} of {n} requests are beyond the limit"
     if objective.statistic.kind == "whole":
@@ -75,6 +78,14 @@ def _whole(
     if status is Status.INCONCLUSIVE:
         reason = what_is_missing(n - bad, bad, worth, share, n / pool.seconds(scope), rules)
     return Evidence(status, observed, n, n * worth, interval, reason)
+
+
+def _outage(objective: Objective, n: int, bad: int, share: float, rules: Rules) -> bool:
+    """Failures in a row are an outage, which is what a promise about errors is against.
+
+    That they are alike weakens a proof, and never a refutation.
+    """
+    return objective.metric.name == "error_rate" and bool(rules.refutes(n - bad, bad, share))
 
 
 def _ratio_shown(
@@ -151,7 +162,6 @@ def _windows(
     trials: Trials,
     found: Sequence[Seconds],
     share: float,
-    strata: Array,
     rules: Rules,
 ) -> Evidence:
     """Every sliding window of whole seconds, in no run across its end.
@@ -173,6 +183,8 @@ def _windows(
     if (n == 0).any():
         empty = int((n == 0).sum())
         return Evidence(Status.FAIL, None, n_all, reason=f"not measured: {empty} windows had no request")
+    # What differs from window to window is asked for; only likeness inside of a window makes it worth less.
+    strata = np.concatenate([np.arange(len(part)) // max(4, width) for part in trials.trials])
     worth = discount(
         tail_clustering(trials.all_bad, trials.all_trials, found, share, strata), rules.confidence
     )
@@ -236,24 +248,29 @@ def tail_clustering(
 ) -> list[Clustering]:
     """How alike neighbours are as far as this promise goes: the widest of what can be read off.
 
-    Few bad requests say little about how they cluster. So a lower limit is looked at too: the highest one
-    that five times as many requests exceed as the promise allows, or the values themselves where no limit
-    is that low.
+    Few bad requests say little about how they cluster. So lower limits are looked at too: the highest ones
+    that twice and five times as many requests exceed as the promise allows, or the values themselves where
+    no limit is that low.
     """
     clusterings = [statistics.share_clustering(bad, trials, strata)] if bad.sum() >= _TELLING else []
     if not found:
         return clusterings
-    wanted = max(20.0, 5 * (1 - share) * float(trials.sum()))
+    n = float(trials.sum())
+    wanted = [max(_FEWEST_SLOW, times * (1 - share) * n) for times in _TIMES_ALLOWED]
+    wanted = [least for least in wanted if least > bad.sum()]
     failures = np.concatenate([d.slot_failures for d in found])
-    if bad.sum() >= wanted:
-        return clusterings
     for limit in sorted(found[0].limits, reverse=True):
         over = np.concatenate([d.slot_over(limit) for d in found]) + failures
-        if over.sum() >= wanted:
-            return [*clusterings, statistics.share_clustering(over, trials, strata)]
-    counts = np.concatenate([d.slot_count for d in found])
-    totals = np.concatenate([d.slot_total for d in found])
-    return [*clusterings, statistics.mean_clustering(totals, counts, _variance(found), strata)]
+        if over.sum() == n or not wanted:
+            break
+        if over.sum() >= wanted[0]:
+            clusterings.append(statistics.share_clustering(over, trials, strata))
+            wanted = [least for least in wanted if least > over.sum()]
+    if wanted:
+        counts = np.concatenate([d.slot_count for d in found])
+        totals = np.concatenate([d.slot_total for d in found])
+        clusterings.append(statistics.mean_clustering(totals, counts, _variance(found), strata))
+    return clusterings
 
 
 def _variance(found: Sequence[Seconds]) -> float:

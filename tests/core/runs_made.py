@@ -58,7 +58,11 @@ def record_of(seconds: float, requests: int, **changes: Any) -> dict[str, Any]:
 
 
 def rows_of(
-    ttft_ms: npt.ArrayLike, *, rate: float | None = None, intended_s: npt.ArrayLike | None = None, **columns: Any
+    ttft_ms: npt.ArrayLike,
+    *,
+    rate: float | None = None,
+    intended_s: npt.ArrayLike | None = None,
+    **columns: Any,
 ) -> npt.NDArray[np.void]:
     """One successful request per `ttft_ms`, at `rate` per second or at `intended_s`; answers of 11 tokens that end
     100 ms after their first. `columns` override; `outcome` other than SUCCESS erases the times."""

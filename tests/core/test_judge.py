@@ -1,0 +1,502 @@
+"""Whole policies on whole runs, through the real fold. Case numbers are those of docs/cases."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from runs_made import MS, SECOND, folded, only, policy_of, record_of, rows_of, verdict_of
+
+from pytest_inferslo.core.judge import baseline_from, judge, judge_together
+from pytest_inferslo.core.readings import Reading
+from pytest_inferslo.core.samples import Outcome
+from pytest_inferslo.core.verdict import Status, Verdict
+from pytest_inferslo.errors import UsageError
+
+PASS, FAIL, INCONCLUSIVE, INVALID = Status.PASS, Status.FAIL, Status.INCONCLUSIVE, Status.INVALID
+
+
+def failing(n: int, failed: int, outcome: Outcome = Outcome.HTTP_SERVER_ERROR) -> np.ndarray:
+    """Outcomes of n requests of which the last `failed` failed."""
+    return np.where(np.arange(n) < n - failed, Outcome.SUCCESS, outcome)
+
+
+def spread(n: int, ms: float, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).lognormal(np.log(ms), 0.3, n)
+
+
+def reading(metric: str, values: Any, source: str = "server") -> list[Reading]:
+    return [Reading(100 * MS * i, "load", metric, source, float(v)) for i, v in enumerate(values)]
+
+
+def test_case_1_all_requests_fail() -> None:
+    found = only(verdict_of("ttft p99 <= 200ms", rows_of(np.full(50, 5.0), outcome=failing(50, 50))))
+    assert (found.status, found.observed) == (FAIL, math.inf)
+    assert "no successful sample" in found.reason
+
+
+def test_case_2_what_was_not_measured_fails() -> None:
+    record = record_of(10, 900)
+    record["scenario"]["definition"]["streaming"] = False
+    found = only(verdict_of("icl p99 <= 200ms", rows_of(spread(900, 20), rate=90), record))
+    assert (found.status, found.observed, found.observed_text) == (FAIL, None, "not measured")
+    assert "does not stream" in found.reason
+
+
+def test_case_7_time_outs_reach_the_percentile_as_infinity() -> None:
+    rows = rows_of(np.full(100, 1.0), rate=10, outcome=failing(100, 3, Outcome.TIMEOUT_TOTAL))
+    verdict = verdict_of("e2e p99 <= 500ms", rows)
+    assert (only(verdict).status, only(verdict).observed) == (FAIL, math.inf)
+    again = Verdict.from_dict(json.loads(json.dumps(verdict.to_dict(), allow_nan=False)))
+    assert again == verdict
+    assert only(again).observed == math.inf
+
+
+def test_case_8_fast_failures_improve_nothing() -> None:
+    rows = rows_of(np.full(100, 900.0), rate=10, outcome=failing(100, 55))
+    assert only(verdict_of("e2e p50 <= 1800ms", rows)).status is FAIL
+
+
+def test_case_9_unfinished_requests_are_failures() -> None:
+    rows = rows_of(np.full(30, 50.0), rate=10, outcome=failing(30, 10, Outcome.UNFINISHED))
+    verdict = verdict_of(policy_of("e2e p99 <= 1s", "error_rate <= 1%"), rows)
+    assert [f.status for f in verdict.findings] == [FAIL, FAIL]
+    assert verdict.findings[1].observed == pytest.approx(1 / 3)
+
+
+def test_case_14_histograms_are_merged_and_percentiles_never_averaged() -> None:
+    ms = np.where(np.arange(1_000) % 10 == 9, 1_900.0, 1.0)
+    found = only(verdict_of("e2e p95 <= 1500ms", rows_of(ms, rate=50, worker=np.arange(1_000) % 10 == 9)))
+    assert found.status is FAIL
+    assert found.observed == pytest.approx(2_000 * MS, rel=0.001)
+
+
+def test_case_22_a_missing_scope_fails() -> None:
+    rows = rows_of(spread(900, 20), rate=90)
+    for scope in ("adapter:legal", "endpoint:new", "phase:spike", "adapter:*"):
+        found = only(verdict_of(f"ttft p99 <= 1s within {scope}", rows))
+        assert (found.status, found.observed) == (FAIL, None), scope
+
+
+@pytest.mark.parametrize("optional", [False, True])
+def test_case_23_and_49_an_absent_gpu_fails_unless_optional(optional: bool) -> None:
+    policy = policy_of("ttft p99 <= 1s", {"objective": "gpu_memory peak <= 90%", "optional": optional})
+    record = record_of(10, 900, absent={"gpu_memory": "libnvidia-ml is absent"})
+    verdict = verdict_of(policy, rows_of(spread(900, 20), rate=90), record)
+    assert verdict.findings[0].status is PASS
+    assert (verdict.findings[1].status, verdict.findings[1].observed) == (FAIL, None)
+    assert "libnvidia-ml is absent" in verdict.findings[1].reason
+    assert verdict.status is (PASS if optional else FAIL)
+
+
+def test_case_25_load_that_was_not_offered_is_invalid() -> None:
+    rows = rows_of(spread(1_000, 20), rate=50)
+    rows["sent"] = rows["intended"] * 10  # five users and a reply of a second
+    verdict = verdict_of("service_ttft p99 <= 200ms", rows, record_of(20, 1_000))
+    assert verdict.status is INVALID
+    assert "offered 5" in next(g for g in verdict.guards if g.name == "undelivered").reason
+
+
+def test_case_34_nothing_rounds_before_the_comparison() -> None:
+    assert only(verdict_of("ttft p99 <= 1200ms", rows_of(np.full(900, 1_239.0)))).status is FAIL
+    exact = np.full(900, 1_200.0)
+    assert only(verdict_of("ttft p99 <= 1200ms", rows_of(exact))).status is PASS
+    assert only(verdict_of("ttft p99 < 1200ms", rows_of(exact))).status is FAIL
+    over = rows_of(exact)
+    over["first"] += 1
+    found = only(verdict_of("ttft p99 <= 1200ms", over))
+    assert found.status is FAIL
+    assert found.observed_text != found.limit_text
+
+
+@pytest.mark.parametrize(
+    ("n", "slow", "objective", "status"),
+    [
+        (900, 0, "ttft p99 <= 100ms", PASS),
+        (300, 0, "ttft p99 <= 100ms", INCONCLUSIVE),
+        (900, 8, "ttft p99 <= 100ms", INCONCLUSIVE),
+        (900, 90, "ttft p99 <= 100ms", FAIL),
+        (900, 90, "ttft p90 <= 100ms", INCONCLUSIVE),
+        (900, 20, "ttft p90 <= 100ms", PASS),
+        (900, 0, "ttft max <= 100ms", PASS),
+        (900, 1, "ttft max <= 100ms", FAIL),
+        (300, 0, "ttft max <= 100ms", INCONCLUSIVE),
+        (900, 0, "ttft mean <= 25ms", PASS),
+        (900, 90, "ttft mean <= 25ms", FAIL),
+        (900, 0, "throughput >= 28/s", PASS),
+        (900, 0, "throughput >= 35/s", FAIL),
+        (900, 0, "output_tokens_per_second >= 300 tokens/s", PASS),
+        (900, 0, "output_tokens p5 >= 11 tokens", PASS),
+        (900, 0, "output_tokens p5 > 11 tokens", FAIL),
+        (900, 0, "output_tokens min >= 11 tokens", PASS),
+    ],
+)
+def test_a_promise_is_kept_broken_or_open(n: int, slow: int, objective: str, status: Status) -> None:
+    order = np.random.default_rng(1).permutation(n)
+    ms = np.where(order < slow, 200.0, spread(n, 20))
+    found = only(verdict_of(objective, rows_of(ms, rate=30)))
+    assert found.status is status, found
+    assert found.observed is not None
+    assert found.source == "p.yaml:1"
+
+
+@pytest.mark.parametrize(
+    ("failed", "objective", "status"),
+    [
+        (0, "error_rate <= 1%", PASS),
+        (0, "error_rate <= 0.1%", INCONCLUSIVE),
+        (9, "error_rate <= 1%", INCONCLUSIVE),
+        (60, "error_rate <= 1%", FAIL),
+        (0, "error_rate <= 0%", PASS),
+        (1, "error_rate <= 0%", FAIL),
+        (0, "goodput >= 99%", PASS),
+        (90, "goodput >= 99%", FAIL),
+        (0, "goodput >= 100%", PASS),
+    ],
+)
+def test_error_rates_and_goodput(failed: int, objective: str, status: Status) -> None:
+    order = np.random.default_rng(1).permutation(900)
+    outcome = np.where(order < failed, Outcome.RESET, Outcome.SUCCESS)
+    policy = policy_of(objective, {"objective": "e2e p50 <= 10s", "weight": 1})
+    verdict = verdict_of(policy, rows_of(spread(900, 20), rate=30, outcome=outcome))
+    assert verdict.findings[0].status is status, verdict.findings[0]
+
+
+def test_inconclusive_says_what_is_missing() -> None:
+    found = only(verdict_of("ttft p99 <= 100ms", rows_of(spread(300, 20), rate=10)))
+    assert found.status is INCONCLUSIVE
+    assert "more requests" in found.reason
+    assert "more minutes" in found.reason
+
+
+def test_requests_that_are_alike_prove_less() -> None:
+    """Slow requests in a single second out of thirty are one event, not forty."""
+    lone = np.where(np.arange(1_200) // 40 == 7, 90.0, 20.0)
+    apart = np.random.default_rng(3).permutation(lone)
+    policy = policy_of("ttft p99 <= 100ms")
+    together, scattered = (only(verdict_of(policy, rows_of(ms, rate=40))) for ms in (lone, apart))
+    assert scattered.status is PASS
+    assert together.status is INCONCLUSIVE
+    assert together.effective_samples < 200 < scattered.effective_samples
+    assert "alike" in together.reason
+
+
+def test_one_failure_makes_a_mean_infinite_unless_errors_are_limited() -> None:
+    rows = rows_of(spread(900, 20), rate=30, outcome=failing(900, 1))
+    assert only(verdict_of("ttft mean <= 100ms", rows)).observed == math.inf
+    verdict = verdict_of(policy_of("ttft mean <= 100ms", "error_rate <= 5%"), rows)
+    assert verdict.status is PASS
+
+
+def test_an_interval_holds_what_was_seen_and_agrees_with_the_verdict() -> None:
+    for limit, status in (("45ms", PASS), ("33ms", INCONCLUSIVE), ("25ms", FAIL)):
+        found = only(verdict_of(f"ttft p95 <= {limit}", rows_of(spread(2_000, 20), rate=50)))
+        assert found.interval is not None
+        low, high = found.interval
+        assert low <= found.observed <= high
+        assert found.limit is not None
+        assert found.status is status
+        assert (status is PASS) == (high <= found.limit)
+        assert (status is FAIL) == (low > found.limit)
+
+
+def test_windows_find_the_bad_minute_that_the_whole_run_hides() -> None:
+    ms = np.where((np.arange(12_000) // 100) // 20 == 3, 300.0, spread(12_000, 20))  # 20 s of 120 are slow
+    rows = rows_of(ms, rate=100)
+    assert only(verdict_of("ttft p75 <= 100ms", rows)).status is not FAIL
+    found = only(verdict_of("ttft p75 <= 100ms for 20s", rows))
+    assert found.status is FAIL
+    assert "worst of 101 windows" in found.reason
+    assert only(verdict_of("ttft p75 <= 400ms for 20s", rows)).status is PASS
+    short = only(verdict_of("ttft p75 <= 400ms for 1h", rows))
+    assert (short.status, "no window of 3600s" in short.reason) == (INCONCLUSIVE, True)
+
+
+def test_a_window_without_requests_is_not_kept() -> None:
+    rows = rows_of(spread(1_000, 20), intended_s=np.r_[np.linspace(0, 10, 500), np.linspace(20, 30, 500)])
+    found = only(verdict_of("ttft p50 <= 1s for 5s", rows, record_of(31, 1_000)))
+    assert (found.status, found.observed) == (FAIL, None)
+
+
+def phases(*names: str, each: int = 20) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "start": i * each * SECOND, "end": (i + 1) * each * SECOND}
+        for i, name in enumerate(names)
+    ]
+
+
+def test_scopes_and_their_stars() -> None:
+    ms = np.where(np.arange(4_000) % 2 == 0, spread(4_000, 20), spread(4_000, 200))
+    record = record_of(40, 4_000, phases=phases("calm", "spike"), adapters=["a", "b"])
+    rows = rows_of(ms, rate=100, adapter=np.arange(4_000) % 2)
+    verdict = verdict_of(
+        policy_of("ttft p95 <= 100ms within adapter:*", "ttft p50 <= 2s within phase:*"), rows, record
+    )
+    assert [(f.scope, f.status) for f in verdict.findings] == [
+        ("adapter:a", PASS),
+        ("adapter:b", FAIL),
+        ("phase:calm", PASS),
+        ("phase:spike", PASS),
+    ]
+
+
+@pytest.mark.parametrize(("slower", "status"), [(1.0, PASS), (1.18, INCONCLUSIVE), (1.6, FAIL)])
+def test_a_candidate_beside_the_stable_server(slower: float, status: Status) -> None:
+    where = np.arange(8_000) % 2
+    ms = spread(8_000, 20) * np.where(where == 1, slower, 1.0)
+    record = record_of(80, 8_000)
+    record["backend"]["endpoints"] = [{"name": "stable"}, {"name": "new"}]
+    found = only(
+        verdict_of(
+            "ttft p95 <= 120% of endpoint:stable within endpoint:new",
+            rows_of(ms, rate=100, endpoint=where),
+            record,
+        )
+    )
+    assert found.status is status, found
+    assert found.limit is not None
+    assert found.limit_text.startswith("120% of endpoint:stable (")
+
+
+def test_a_baseline_is_an_estimate_too() -> None:
+    policy = policy_of("ttft p95 <= 120% of baseline for 10s", "error_rate <= 5%")
+    earlier = record_of(40, 4_000, run_id="run-0")
+    baseline = baseline_from(
+        policy, folded(policy, rows_of(spread(4_000, 20, 1), rate=100), earlier), earlier
+    )
+    for slower, status in ((1.0, PASS), (1.19, INCONCLUSIVE), (1.6, FAIL)):
+        verdict = verdict_of(
+            policy, rows_of(spread(4_000, 20) * slower, rate=100), record_of(40, 4_000), (), baseline
+        )
+        assert verdict.findings[0].status is status, (slower, verdict.findings[0])
+    assert type(baseline).from_dict(json.loads(json.dumps(baseline.to_dict()))) == baseline
+
+
+def test_case_28_a_baseline_of_something_else_is_refused() -> None:
+    policy = policy_of("ttft p95 <= 120% of baseline")
+    rows = rows_of(spread(4_000, 20), rate=100)
+    record = record_of(40, 4_000)
+    other = record_of(40, 4_000, run_id="run-0", scenario={"name": "chat-v1"})
+    baseline = baseline_from(policy, folded(policy, rows, other), other)
+    with pytest.raises(UsageError, match="is of scenario 'chat-v1', but 'bursty' is judged"):
+        verdict_of(policy, rows, record, (), baseline)
+    with pytest.raises(UsageError, match="the run that is judged"):
+        verdict_of(policy, rows, record, (), baseline_from(policy, folded(policy, rows, record), record))
+    earlier = record_of(40, 4_000, run_id="run-0")
+    empty = baseline_from(policy, folded(policy, rows_of([]), earlier), earlier)
+    with pytest.raises(UsageError, match="is empty"):
+        verdict_of(policy, rows, record, (), empty)
+    assert only(verdict_of(policy, rows, record)).observed is None
+
+
+def test_recovery_after_a_spike() -> None:
+    second = np.arange(6_000) // 100
+    ms = np.where((second >= 20) & (second < 45), 500.0, 20.0)  # the spike ends at 40 s
+    record = record_of(60, 6_000, phases=phases("calm", "spike", "after"))
+    for limit, status in (("10s", PASS), ("3s", FAIL)):
+        policy = policy_of(
+            {"objective": "ttft p99 <= 100ms", "severity": "warn"}, f"recovery_time <= {limit} after spike"
+        )
+        found = verdict_of(policy, rows_of(ms, rate=100), record).findings[1]
+        assert (found.status, found.observed) == (status, 5 * SECOND)
+    missing = only(verdict_of("recovery_time <= 3s after spike", rows_of(ms, rate=100), record))
+    assert "the policy has none" in missing.reason
+
+
+def test_the_knee_while_a_gpu_is_not_full() -> None:
+    record = record_of(80, 8_000, phases=phases("low", "mid", "high", "full"))
+    level = np.repeat([0.4, 0.6, 0.79, 0.95], 200)
+    step = np.arange(8_000) // 2_000
+    text = "ttft p95 <= 150% of phase:low within phase:* while gpu_utilization <= 80%"
+    flat = rows_of(spread(8_000, 20) * np.array([1, 1, 1.1, 4])[step], rate=100)
+    verdict = verdict_of(text, flat, record, reading("gpu_utilization", level, "GPU-1"))
+    assert [f.scope for f in verdict.findings] == ["phase:low", "phase:mid", "phase:high"]
+    assert verdict.status is PASS
+    early = rows_of(spread(8_000, 20) * np.array([1, 2, 3, 4])[step], rate=100)
+    assert verdict_of(text, early, record, reading("gpu_utilization", level, "GPU-1")).status is FAIL
+    untried = verdict_of(text, flat, record, reading("gpu_utilization", level / 2, "GPU-1"))
+    assert untried.status is not PASS
+
+
+@pytest.mark.parametrize(
+    ("objective", "values", "status"),
+    [
+        ("server_cpu mean <= 35%", 0.3 + 0.01 * np.sin(np.arange(200)), PASS),
+        ("server_cpu mean <= 35%", 0.5 + 0.01 * np.sin(np.arange(200)), FAIL),
+        ("server_cpu mean <= 35%", np.linspace(0.1, 0.6, 200), INCONCLUSIVE),
+        ("server_cpu mean <= 35%", np.full(5, 0.1), INCONCLUSIVE),
+        ("server_cpu mean <= 35%", np.full(200, 0.1), PASS),
+        ("server_cpu peak <= 35%", np.full(200, 0.35), PASS),
+        ("server_cpu peak <= 35%", np.r_[np.full(199, 0.1), 0.36], FAIL),
+        ("gpu_utilization mean >= 80%", np.full(200, 0.9), PASS),
+        ("gpu_utilization mean >= 80%", np.full(200, 0.7), FAIL),
+        ("server_memory p50 <= 1GiB", np.random.default_rng(1).normal(5e8, 1e7, 200), PASS),
+        ("server_memory p50 <= 1GiB", np.random.default_rng(1).normal(5e9, 1e7, 200), FAIL),
+    ],
+)
+def test_readings(objective: str, values: np.ndarray, status: Status) -> None:
+    metric = objective.split()[0]
+    rows = rows_of(spread(900, 20), rate=30)
+    assert only(verdict_of(objective, rows, readings=reading(metric, values))).status is status
+
+
+def test_of_several_gpus_the_worst_counts_and_power_adds_up() -> None:
+    rows = rows_of(spread(900, 20), rate=30)
+    gpus = [{"uuid": "A", "memory_total": 80e9}, {"uuid": "B", "memory_total": 40e9}]
+    both = [*reading("gpu_memory", np.full(100, 39e9), "A"), *reading("gpu_memory", np.full(100, 39e9), "B")]
+    found = only(verdict_of("gpu_memory peak <= 90%", rows, record_of(30, 900, gpus=gpus), both))
+    assert (found.status, found.observed) == (FAIL, 39 / 40)
+    idle = [
+        *reading("gpu_utilization", np.full(100, 0.9), "A"),
+        *reading("gpu_utilization", np.full(100, 0.2), "B"),
+    ]
+    assert only(verdict_of("gpu_utilization mean >= 80%", rows, record_of(30, 900), idle)).status is FAIL
+    power = [*reading("gpu_power", np.full(100, 300.0), "A"), *reading("gpu_power", np.full(100, 300.0), "B")]
+    assert only(verdict_of("gpu_power mean <= 500W", rows, record_of(30, 900), power)).observed == 600
+
+
+def test_cost_of_a_million_tokens() -> None:
+    policy = policy_of("cost_per_million_tokens <= $0.12", prices={"hour": "$3.6"})
+    found = only(verdict_of(policy, rows_of(spread(900, 20), rate=30), record_of(30, 900)))
+    assert found.observed == pytest.approx(3.6 / 3600 * 30 / (900 * 11) * 1e6)  # 30 s at $3.60 an hour
+    assert found.status is FAIL
+    assert "no prices" in only(verdict_of("cost_per_million_tokens <= $1", rows_of(spread(900, 20)))).reason
+
+
+BUDGET = {
+    "objective": "error_rate <= 1%",
+    "period": "1h",
+    "burn": [{"rate": 10, "long": "20s", "short": "5s"}],
+}
+
+
+@pytest.mark.parametrize(("bad_seconds", "status"), [(0, PASS), (3, FAIL)])
+def test_an_error_budget_burns(bad_seconds: int, status: Status) -> None:
+    second = np.arange(6_000) // 100
+    outcome = np.where((second >= 30) & (second < 30 + bad_seconds), Outcome.RESET, Outcome.SUCCESS)
+    policy = policy_of("ttft p50 <= 1s", error_budget=BUDGET)
+    found = verdict_of(policy, rows_of(spread(6_000, 20), rate=100, outcome=outcome)).findings[1]
+    assert found.status is status
+    assert found.observed_text == ("0x" if not bad_seconds else "15x")
+
+
+def test_warnings_are_told_and_decide_nothing() -> None:
+    policy = policy_of("ttft p99 <= 1s", {"objective": "ttft p50 <= 1ms", "severity": "warn"})
+    verdict = verdict_of(policy, rows_of(spread(900, 20), rate=30))
+    assert [f.status for f in verdict.findings] == [PASS, FAIL]
+    assert verdict.status is PASS
+
+
+RUBRIC = {
+    "fail_at": "10 points",
+    "penalties": [{"e2e p50 > 50ms": "7 points"}, {"error_rate > 5%": "9 points"}],
+}
+
+
+@pytest.mark.parametrize(
+    ("failed", "low", "high", "status"), [(0, 7, 7, PASS), (90, 16, 16, FAIL), (44, 7, 16, INCONCLUSIVE)]
+)
+def test_penalties_add_up_to_a_verdict(failed: int, low: float, high: float, status: Status) -> None:
+    order = np.random.default_rng(1).permutation(900)
+    outcome = np.where(order < failed, Outcome.RESET, Outcome.SUCCESS)
+    verdict = verdict_of(
+        policy_of("ttft p50 <= 1s", rubric=RUBRIC), rows_of(spread(900, 20), rate=30, outcome=outcome)
+    )
+    assert verdict.rubric is not None
+    assert (verdict.rubric["points"]["low"], verdict.rubric["points"]["high"]) == (low, high)
+    assert verdict.status is status
+
+
+@pytest.mark.parametrize(
+    ("limit", "weight", "key", "status"),
+    [("1ms", 1, False, PASS), ("1ms", 5, False, FAIL), ("1ms", 1, True, FAIL), ("1s", 5, True, PASS)],
+)
+def test_a_weighted_score_with_key_objectives(limit: str, weight: int, key: bool, status: Status) -> None:
+    policy = policy_of(
+        {"objective": "ttft p99 <= 1s", "weight": 4},
+        {"objective": f"e2e p50 <= {limit}", "weight": weight, "key": key},
+        rubric={"pass_at": "75%"},
+    )
+    assert verdict_of(policy, rows_of(spread(900, 20), rate=30)).status is status
+
+
+@pytest.mark.parametrize(
+    ("change", "guard"),
+    [
+        ({"errors": ["the engine exited with code 1"]}, "server_survived"),
+        ({"workers": [{"lost": True}]}, "lost_worker"),
+        ({"workers": [{"cpu_share": 0.99}]}, "loadgen_cpu"),
+        ({"workers": [{"loop_lag_p99_ns": 2e9}]}, "loop_lag"),
+        ({"counts": {"intended": 950}}, "mismatch"),
+    ],
+)
+def test_a_broken_guard_makes_the_run_invalid(change: dict[str, Any], guard: str) -> None:
+    rows = rows_of(spread(900, 20), rate=30)
+    verdict = verdict_of("ttft p99 <= 1s", rows, record_of(30, 900, **change))
+    assert verdict.status is INVALID
+    assert [g.name for g in verdict.guards if not g.ok] == [guard]
+    off = policy_of("ttft p99 <= 1s", guards={guard: "off"})
+    verdict = verdict_of(off, rows, record_of(30, 900, **change))
+    assert verdict.status is PASS
+    assert f"guard {guard} is switched off by the policy" in verdict.notes
+
+
+@pytest.mark.parametrize(
+    ("columns", "guard"),
+    [
+        ({"outcome": np.where(np.arange(900) == 5, Outcome.CLIENT_ERROR, 0)}, "recording"),
+        ({"outcome": np.where(np.arange(900) % 30 == 5, Outcome.NEVER_SENT, 0)}, "undelivered"),
+        ({"prompt_hash": np.arange(900) % 800}, "duplicate_prompts"),
+    ],
+)
+def test_guards_over_the_samples(columns: dict[str, Any], guard: str) -> None:
+    verdict = verdict_of("ttft p50 <= 1s", rows_of(spread(900, 20), rate=30, **columns), record_of(30, 900))
+    assert verdict.status is INVALID
+    assert guard in [g.name for g in verdict.guards if not g.ok]
+
+
+def test_late_sends_and_stepped_clocks_are_invalid() -> None:
+    late, stepped = rows_of(spread(900, 200), rate=30), rows_of(spread(900, 200), rate=30)
+    for name in ("sent", "first", "first_content", "last", "end"):
+        late[name] += 100 * MS
+    stepped["first"][7] = stepped["sent"][7] - 1
+    for rows, guard in ((late, "send_lag"), (stepped, "clock")):
+        verdict = verdict_of("ttft p50 <= 1s", rows, record_of(30, 900))
+        assert [g.name for g in verdict.guards if not g.ok] == [guard]
+
+
+def test_case_18_bursts_spoil_chunk_times_alone() -> None:
+    rows = rows_of(spread(900, 20), rate=30, bursts=8)
+    assert verdict_of("ttft p99 <= 1s", rows).status is PASS
+    assert verdict_of("max_stall p99 <= 1s", rows).status is INVALID
+
+
+def test_declared_reuse_of_prompts_is_no_fault() -> None:
+    record = record_of(30, 900)
+    record["scenario"]["definition"]["cache"] = "shared"
+    assert (
+        verdict_of("ttft p99 <= 1s", rows_of(spread(900, 20), rate=30, prompt_hash=7), record).status is PASS
+    )
+
+
+def test_repeats_are_judged_together() -> None:
+    policy = policy_of("ttft p99 <= 100ms")
+    runs = []
+    for repeat in range(3):
+        record = record_of(10, 300, run_id=f"run-{repeat}")
+        runs.append((folded(policy, rows_of(spread(300, 20, repeat), rate=30), record), record))
+    assert judge(policy, *runs[0]).status is INCONCLUSIVE
+    together = judge_together(policy, runs)
+    assert together.status is PASS
+    assert together.run_ids == ("run-0", "run-1", "run-2")
+    assert together.findings[0].samples == 900
+
+
+def test_the_same_run_gives_the_same_bytes() -> None:
+    policy = policy_of("ttft p99 <= 100ms", "e2e mean <= 1s", "throughput >= 5/s", "server_cpu mean <= 50%")
+    rows, readings = rows_of(spread(900, 20), rate=30), reading("server_cpu", spread(200, 20) / 100)
+    texts = {json.dumps(verdict_of(policy, rows, readings=readings).to_dict()) for _ in range(3)}
+    assert len(texts) == 1
