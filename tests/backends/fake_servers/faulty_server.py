@@ -64,6 +64,7 @@ def main() -> None:
     parser.add_argument("--outlives-engine", action="store_true", help="stays when its engine is gone")
     parser.add_argument("--deaf", action="store_true", help="ignores SIGTERM")
     parser.add_argument("--completions", choices=["work", "hang", "fail", "forbid"], default="work")
+    parser.add_argument("--root-is-healthy", action="store_true", help="answers health at / and nowhere else")
     parser.add_argument("--shared-memory", help="creates this segment and leaves it")
     arguments = parser.parse_args()
 
@@ -99,6 +100,8 @@ def main() -> None:
     }
     if arguments.completions != "work":
         pages["POST /v1/chat/completions"] = broken[arguments.completions]
+    if arguments.root_is_healthy:
+        pages["GET /"] = pages.pop("GET /health")
     server = FakeServer(arguments.port, pages)
     if arguments.engine:
         child = start_engine(arguments.engine)
