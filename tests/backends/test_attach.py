@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from faulty import FAKE_SERVERS
 
-from conftest import FAKE_SERVERS
 from pytest_inferslo.backends import BackendOptions, RunningServer, resolve, start
 from pytest_inferslo.errors import BackendConfigError, BackendDiedError, BackendStartError
 

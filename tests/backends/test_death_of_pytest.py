@@ -16,7 +16,7 @@ _OWNER = """
 import os, sys, time
 from pathlib import Path
 sys.path.insert(0, {folder!r})
-from conftest import Faulty
+from faulty import Faulty
 from pytest_inferslo.backends import BackendOptions, start
 
 with start(Faulty(("--engine", {engine!r})), BackendOptions(log_path=Path({log!r}))) as server:

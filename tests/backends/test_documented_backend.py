@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from faulty import FAKE_SERVERS
 
 from pytest_inferslo.backends import BackendOptions, resolve, start
 from pytest_inferslo.errors import BackendConfigError
-
-from conftest import FAKE_SERVERS
 
 PAGE = Path(__file__).parents[2] / "docs" / "write-a-backend.md"
 #: `ollama serve` takes its address from the environment.

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 import requests
+from faulty import Faulty, dies
 
-from conftest import Faulty, dies
 from pytest_inferslo.backends import BackendOptions, Fleet, Group, RunningGroup, RunningServer, resolve, start
 from pytest_inferslo.backends.supervisor import read_process
 from pytest_inferslo.errors import BackendConfigError, BackendStartError

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from faulty import Faulty
 
-from conftest import Faulty
 from pytest_inferslo.backends import BackendOptions, Group, resolve
 from pytest_inferslo.errors import BackendConfigError
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from faulty import FAKE_SERVERS, dies, wait_for
 
-from conftest import FAKE_SERVERS, dies, wait_for
 from pytest_inferslo.backends import BackendOptions, RunningServer, resolve, start
 from pytest_inferslo.errors import BackendConfigError, BackendError, BackendStartError
 

@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from faulty import Faulty, dies, wait_for
 
-from conftest import Faulty, dies, wait_for
 from pytest_inferslo.backends import BackendOptions, RunningServer, StartProgress, start
 from pytest_inferslo.backends.supervisor import descendants, is_same, name_of, read_process
 from pytest_inferslo.errors import BackendConfigError, BackendStartError

@@ -11,9 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_inferslo.backends import RunningServer
 from pytest_inferslo.backends.supervisor import Process, is_same, read_process
-from pytest_inferslo.errors import BackendDiedError
 
 _HERE = Path(__file__).parent
 
@@ -23,18 +21,6 @@ def interpreter(variable: str) -> str:
     if not python:
         pytest.skip(f"{variable} names no interpreter of an engine's environment (make test-engines sets it)")
     return str(Path(python).absolute())
-
-
-def death_of(server: RunningServer) -> str:
-    """The message with which `check` reports the death of a server, within ten seconds."""
-    deadline = time.monotonic() + 10.0
-    while time.monotonic() < deadline:
-        try:
-            server.check()
-        except BackendDiedError as error:
-            return str(error)
-        time.sleep(0.1)
-    return ""
 
 
 @pytest.fixture(scope="session")

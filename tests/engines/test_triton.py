@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 import requests
+from deaths import death_of
 
-from conftest import death_of
 from pytest_inferslo.backends import BackendOptions, RunningServer, resolve, start
 from pytest_inferslo.backends.supervisor import Process, descendants, read_process
 from pytest_inferslo.errors import BackendStartError

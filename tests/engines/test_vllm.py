@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 import requests
+from deaths import death_of
 
-from conftest import death_of
 from pytest_inferslo.backends import BackendOptions, RunningServer, StartProgress, resolve, start
 from pytest_inferslo.backends.supervisor import Process, descendants, name_of, read_process
 from pytest_inferslo.errors import BackendError
