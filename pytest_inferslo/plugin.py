@@ -10,6 +10,7 @@ from collections.abc import Generator
 
 import pytest
 
+from pytest_inferslo.collection import options_of
 from pytest_inferslo.fixtures import backend, close_rig, offer_load
 from pytest_inferslo.options import add_options
 from pytest_inferslo.session import SessionVerdicts, annotate
@@ -36,6 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "engine_args(name=[values]): run once per value, with that server argument"
     )
+    options_of(config)  # a faulty option is a usage error, before anything is collected
     config.pluginmanager.register(SessionVerdicts(config), "inferslo-session")
     if config.getoption("dist", "no") == "load":
         # One server and one load at a time: xdist must keep our items on one of its workers.

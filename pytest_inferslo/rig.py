@@ -30,6 +30,8 @@ if TYPE_CHECKING:
         StartProgress,
     )
 
+    OnProgress = Callable[[StartProgress], None]
+
 _LOCK_WAIT_S = 600.0
 _STARTED = time.strftime("%Y%m%dT%H%M%S")
 
@@ -74,9 +76,7 @@ class BackendUnderTest:
     def label(self) -> str:
         return self.choice.label
 
-    def start(
-        self, on_progress: Callable[[StartProgress], None] | None = None
-    ) -> RunningServer | RunningGroup:
+    def start(self, on_progress: OnProgress | None = None) -> RunningServer | RunningGroup:
         """The running server, started if need be. Raises BackendStartError with the tail of its log."""
         return self._rig.serve(self.choice, on_progress)
 
@@ -97,11 +97,11 @@ class Rig:
     def backend(self, choice: BackendChoice) -> BackendUnderTest:
         return BackendUnderTest(self, choice)
 
-    def serve(
-        self, choice: BackendChoice, on_progress: Callable[[StartProgress], None] | None
-    ) -> RunningServer | RunningGroup:
+    def serve(self, choice: BackendChoice, on_progress: OnProgress | None) -> RunningServer | RunningGroup:
         if self._fleet is None:
-            self._open.enter_context(backends.exclusive(wait_s=_LOCK_WAIT_S))
+            self._open.enter_context(
+                backends.exclusive(wait_s=_LOCK_WAIT_S, on_wait=lambda who: _tell(on_progress, who))
+            )
             self._fleet = self._open.enter_context(backends.Fleet())
         options = backend_options(self.options, choice)
         options.log_path.parent.mkdir(parents=True, exist_ok=True)
@@ -130,6 +130,11 @@ class Rig:
 
     def close(self) -> None:
         self._open.close()
+
+
+def _tell(on_progress: OnProgress | None, who: str) -> None:
+    if on_progress is not None:
+        on_progress(backends.StartProgress(0.0, "another load test runs on this host", who))
 
 
 def _address(bind: str | None) -> tuple[str, int]:

@@ -15,7 +15,7 @@ import pytest
 POLICY = """\
 policy: quick
 objectives:
-  - e2e p95 <= {limit}
+  - e2e p50 <= {limit}
   - error_rate <= 5%
 guards:
   send_lag: 500ms
@@ -36,10 +36,11 @@ def test_steady(offer_load):
 
 
 @pytest.fixture
-def project(pytester):
+def project(pytester, monkeypatch):
     """A user's project: `project(limit=...)` writes a policy and a scenario into it."""
+    monkeypatch.setenv("TMPDIR", str(pytester.path))  # a host lock of its own
 
-    def write(limit="10s", rate=200, seconds=2, more="", test=TEST):
+    def write(limit="10s", rate=100, seconds=5, more="", test=TEST):
         (pytester.path / "slo_policies").mkdir(exist_ok=True)
         (pytester.path / "slo_policies" / "quick.yaml").write_text(POLICY.format(limit=limit, more=more))
         pytester.makepyfile(test_load=test.format(rate=rate, seconds=seconds))
@@ -77,11 +78,11 @@ def test_proven_promises_pass_and_leave_a_record(project):
     pytester = project()
     result = run(pytester)
     assert result.ret == 0
-    result.stdout.fnmatch_lines(["*PASS  steady on sim*, policy quick*"])
+    result.stdout.fnmatch_lines(["*PASS: steady on sim*, policy quick*"])
     latest = pytester.path / ".inferslo" / "latest"
     record = json.loads((latest / "run.json").read_text())
     counts = record["counts"]
-    assert counts["issued"] == counts["succeeded"] == 400
+    assert counts["issued"] == counts["succeeded"] == 500
     assert json.loads((latest / "verdict.json").read_text())["status"] == "PASS"
     assert {"samples.arrow", "telemetry.arrow", "server.log", "e2e.hgrm"} <= {
         path.name for path in latest.iterdir()
@@ -93,14 +94,14 @@ def test_a_breach_fails_the_item_with_the_table_and_exit_code_1(project):
     result = run(project(limit="1ms"))
     assert result.ret == 1
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*FAIL  steady on sim*", "*e2e p95*FAIL*"])
+    result.stdout.fnmatch_lines(["*FAIL: steady on sim*", "*e2e p50*FAIL*"])
 
 
 def test_too_few_samples_are_inconclusive_with_exit_code_8(project):
     result = run(project(limit="10s", rate=20, seconds=1))
     assert result.ret == 8
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*INCONCLUSIVE*more requests*"])
+    result.stdout.fnmatch_lines(["*INCONCLUSIVE*", "*more requests*"])
 
 
 @pytest.mark.parametrize(
@@ -120,7 +121,7 @@ def test_an_untrusted_measurement_is_an_error_with_exit_code_9(project, tmp_path
     result = run(pytester, f"--junitxml={junit}")
     assert result.ret == 9
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*INVALID  steady on sim*", "*undelivered*"])
+    result.stdout.fnmatch_lines(["*INVALID: steady on sim*", "*undelivered*"])
     assert 'errors="1"' in junit.read_text()
 
 
@@ -151,14 +152,14 @@ def test_under_xdist_one_load_at_a_time_and_the_summary_is_there(project, tmp_pa
     """Case 46."""
     pytester = project()
     test = TEST + TEST.split("\n\n", 1)[1].replace("test_steady", "test_again")
-    pytester.makepyfile(test_load=test.format(rate=200, seconds=2))
+    pytester.makepyfile(test_load=test.format(rate=100, seconds=5))
     junit = tmp_path / "junit.xml"
     result = run(pytester, "-n2", f"--junitxml={junit}")
     assert result.ret == 0
     result.assert_outcomes(passed=2)
-    result.stdout.fnmatch_lines(["*PASS  steady on sim*"])
-    result.stdout.fnmatch_lines(["*PASS  again on sim*"])
-    assert junit.read_text().count('name="inferslo.verdict" value="PASS"') == 2
+    result.stdout.fnmatch_lines(["*PASS: steady on sim*"])
+    result.stdout.fnmatch_lines(["*PASS: again on sim*"])
+    assert junit.read_text().count('name="inferslo.quick.verdict" value="PASS"') == 2
 
 
 def test_two_backends_run_each_scenario_on_each_and_are_compared(project):
@@ -167,7 +168,7 @@ def test_two_backends_run_each_scenario_on_each_and_are_compared(project):
         '@pytest.mark.slo("quick")',
         '@pytest.mark.slo("quick")\n@pytest.mark.engine_args(max_num_seqs=[8, 64])',
     )
-    pytester.makepyfile(test_load=test.format(rate=200, seconds=2))
+    pytester.makepyfile(test_load=test.format(rate=100, seconds=5))
     result = run(pytester, "-v")
     assert result.ret == 0
     result.stdout.fnmatch_lines(["*test_steady?sim-max_num_seqs=8?*", "*test_steady?sim-max_num_seqs=64?*"])
@@ -186,7 +187,8 @@ def test_two_backends_run_each_scenario_on_each_and_are_compared(project):
     ids=lambda value: str(value[0]),
 )
 def test_what_can_be_refused_is_refused_before_anything_starts(project, arguments, says):
-    result = run(project(), *arguments)
+    pytester = project()
+    result = run(pytester, *arguments)
     assert result.ret == 4
     result.stderr.fnmatch_lines(says)
     assert (
