@@ -71,6 +71,9 @@ def comparison_table(
     page = Page(width, colour=colour, unicode=unicode)
     columns = [Column("", rest=True, least=16), *(Column(label) for label, *_ in runs)]
     rows = [["verdict", *(verdict.status.value for _, _, verdict, _ in runs)]]
+    simulated = [bool((record.get("backend") or {}).get("simulated")) for _, record, _, _ in runs]
+    if any(simulated):
+        rows.append(["simulated", *("yes" if each else "no" for each in simulated)])
     for objective in dict.fromkeys(_identity(f) for _, _, verdict, _ in runs for f in verdict.findings):
         found = [next((f for f in v.findings if _identity(f) == objective), None) for _, _, v, _ in runs]
         rows.append([" ".join(filter(None, objective)), *(_compared(finding) for finding in found)])

@@ -20,7 +20,7 @@ from pytest_inferslo.telemetry.server import SERVER_METRICS, LoadGeneratorProbe,
 
 #: Hz below which the readings are too thin for a peak.
 _LOWEST_RATE = 5.0
-_DRAIN_NS = 1_000_000_000
+_DRAIN_NS = 2_000_000_000
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,15 @@ class _Raw(NamedTuple):
 class Telemetry:
     """Reads from `start` to `stop`, in the phase that `phase` named last (idle at first).
 
-    server_pid: the root of the server's tree, or None when it is not on this machine. It is asked at every
-    tick. interval_s: time between readings. gpu: False reads none; None reads those of a server that runs
-    here; True reads all where that is not known. loadgen_pids: the load generator's processes. sink: takes
-    the readings, about once a second, as soon as the epoch is known; `TelemetryRecord.readings` is empty
-    then, and memory stays bounded however long the run. proc_root, nvml, processes, clock: for tests; the
-    system's own by default. The clock gives monotonic ns.
+    - `server_pid`: the root of the server's tree, or None when it is not on this machine; asked at every tick.
+    - `interval_s`: time between readings.
+    - `gpu`: False reads none; None reads those of a server that runs here; True reads all where that is not
+      known.
+    - `loadgen_pids`: the load generator's processes.
+    - `sink`: takes the readings, every two seconds, as soon as the epoch is known. `TelemetryRecord.readings`
+      is empty then, and memory stays bounded however long the run.
+    - `proc_root`, `nvml`, `processes`, `clock`: for tests; the system's own by default. The clock gives
+      monotonic ns.
     """
 
     def __init__(

@@ -194,6 +194,16 @@ def test_comparison_puts_runs_side_by_side(measured: Summary) -> None:
     assert rows["server_cpu mean"] == ["50%", "90%"]
     assert rows["throughput"] == ["59.68/s", "59.68/s"]
     assert "gpu_memory peak" not in rows, "what no run has is no row"
+    assert "simulated" not in rows
+
+
+def test_comparison_says_which_run_was_simulated() -> None:
+    simulated = {**RECORD, "backend": {**RECORD["backend"], "simulated": True}}
+    text = comparison_table(
+        [("vllm", RECORD, verdict(PASSED), None), ("sim", simulated, verdict(PASSED), None)]
+    )
+    row = next(line for line in text.splitlines() if line.startswith("simulated"))
+    assert row.split()[1:] == ["no", "yes"]
 
 
 def test_comparison_survives_a_run_without_a_summary(measured: Summary) -> None:

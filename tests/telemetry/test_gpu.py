@@ -79,6 +79,7 @@ def test_a_throttle_is_noted_by_name() -> None:
 
 
 def test_not_supported_is_absent_with_its_cause_and_never_zero() -> None:
+    """Case 49."""
     nvml = nvml_with({0: [100], 1: [101]})
     nvml.failing["utilization", 1] = NVMLError_NotSupported()
     probe = GpuProbe(nvml, SERVER, LOCAL)

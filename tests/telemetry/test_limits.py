@@ -17,7 +17,7 @@ GIB = 1 << 30
 @pytest.mark.parametrize(
     ("tree", "pid", "cpus", "cpus_from", "memory", "memory_from"),
     [
-        # systemd slice with a quota of 1.5 CPUs and 2 GiB on the service's parent
+        # case 50: systemd slice with a quota of 1.5 CPUs and 2 GiB on the service's parent
         ("v2", 4242, 1.5, "cgroup", 2 * GIB, "cgroup"),
         # the same machine, a process outside of any limit; its mask names 64 CPUs, 8 are online
         ("v2", 1, 8.0, "affinity", 16 * GIB, "machine"),
