@@ -98,7 +98,10 @@ def level_of(
         histogram = pool.histogram(objective.metric.name, scope)
         extreme = histogram.maximum if objective.statistic.kind == "max" else histogram.minimum
         return None if extreme is None else Level(extreme, extreme, extreme, histogram.count)
-    seen = _at(replace(objective, window_ns=0), pool, scope, 0.5, rules, prices)
+    return _level(_at(replace(objective, window_ns=0), pool, scope, 0.5, rules, prices))
+
+
+def _level(seen: Evidence) -> Level | None:
     if seen.observed is None:
         return None
     low, high = seen.interval or (seen.observed, seen.observed)
@@ -139,12 +142,17 @@ def _against_scope(
     objective: Objective, pool: Pool, scope: Scope, rules: Rules, prices: Prices | None
 ) -> Evidence:
     """Interval against interval: the other part of the run is known only once the run is read."""
-    there = reference_scope(objective, scope)
     halved = rules.stricter(2)
-    other = level_of(objective, pool, there, halved, prices)
-    if other is None:
-        cause = pool.absent(_measured_as(objective), there) or "it has no value"
-        return not_measured(f"nothing to compare with in {there}: {cause}")
+    if objective.limit.reference == "idle":
+        other = _level(reading_evidence(objective, pool, scope, 0.5, halved, idle=True))
+        if other is None:
+            return not_measured("no reading came before the load")
+    else:
+        there = reference_scope(objective, scope)
+        other = level_of(objective, pool, there, halved, prices)
+        if other is None:
+            cause = pool.absent(_measured_as(objective), there) or "it has no value"
+            return not_measured(f"nothing to compare with in {there}: {cause}")
     mine = level_of(objective, pool, scope, halved, prices)
     if mine is None:
         return not_measured("it has no value")

@@ -7,7 +7,7 @@
     LIMIT     = QUANTITY                      250ms, 0.1%, 23GiB, $0.12, 200 tokens/s: see core/units
               | PERCENT "of" REFERENCE        120% of baseline
               | QUANTITY "above" REFERENCE    1ms above phase:single
-    REFERENCE = "baseline" | SCOPE            the same metric and statistic there; a name, never "*"
+    REFERENCE = "baseline" | "idle" | SCOPE   the same metric and statistic there; a name, never "*"
     clause    = "for" DURATION                holds in every sliding window of this length
               | "within" SCOPE {"," SCOPE}    judged on these requests alone; "*" makes one objective for each
               | "after" PHASE                 recovery_time alone, which needs it
@@ -125,6 +125,8 @@ def _limit(text: str, offset: int, metric: Metric) -> Limit:
         return _absolute(stripped, offset, metric)
     amount, word, reference = relative[1], relative[2], relative[3]
     kind, name = _reference(reference, offset + relative.start(3))
+    if kind == "idle" and metric.source is not Source.READING:
+        raise ObjectiveError(f"{metric.name} is not measured before the load", offset + relative.start(3))
     if word == "above":
         limit = _absolute(amount, offset, metric)
         return replace(limit, text=stripped, factor=1.0, reference=kind, reference_name=name)
@@ -150,14 +152,13 @@ def _absolute(text: str, offset: int, metric: Metric) -> Limit:
 
 
 def _reference(text: str, offset: int) -> tuple[str, str]:
-    if text == "baseline":
+    if text in ("baseline", "idle"):
         return text, ""
     kind, _, name = text.partition(":")
     if kind not in SCOPE_KINDS or not name:
-        known = ("baseline", *(f"{kind}:NAME" for kind in SCOPE_KINDS))
-        raise ObjectiveError(
-            f"{text!r} is nothing to compare with{nearest(text, known)}; use {known}", offset
-        )
+        known = ("baseline", "idle", *(f"{kind}:NAME" for kind in SCOPE_KINDS))
+        hint = nearest(text, known)
+        raise ObjectiveError(f"{text!r} is nothing to compare with{hint}; use {', '.join(known)}", offset)
     if name == "*":
         raise ObjectiveError(f"{text!r}: a comparison needs one name, not *", offset)
     return kind, name

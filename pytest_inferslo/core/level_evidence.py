@@ -89,12 +89,14 @@ def _more_seconds(totals: Floats) -> int:
     return max(1, 10 * statistics.FEWEST_BLOCKS - len(totals))
 
 
-def reading_evidence(objective: Objective, pool: Pool, scope: Scope, limit: float, rules: Rules) -> Evidence:
-    """Of the telemetry under load. Sources of a summed metric add up; of others each must keep the limit."""
+def reading_evidence(
+    objective: Objective, pool: Pool, scope: Scope, limit: float, rules: Rules, *, idle: bool = False
+) -> Evidence:
+    """Of the telemetry. Sources of a summed metric add up; of others each must keep the limit."""
     totals = _gpu_totals(pool.record) if objective.limit.dimension is Dimension.SHARE else None
     if objective.metric.name != "gpu_memory":
         totals = None
-    runs = pool.readings(objective.metric.name, scope, totals)
+    runs = pool.readings(objective.metric.name, scope, totals, idle=idle)
     if not all(runs):
         return not_measured("no reading came")
     if objective.metric.name in SUMMED:

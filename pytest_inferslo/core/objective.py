@@ -65,7 +65,7 @@ class Limit:
     dimension: Dimension
     offset: float
     factor: float = 0.0
-    reference: str | None = None  # "baseline" or a scope kind
+    reference: str | None = None  # "baseline", "idle" or a scope kind
     reference_name: str = ""
     currency: str = "$"
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from pytest_inferslo.core.distribution import SECOND, Distribution, Floats, Ratio, Scope
 from pytest_inferslo.core.frame import Frame
 from pytest_inferslo.core.histogram import Histogram
-from pytest_inferslo.core.readings import LOAD
+from pytest_inferslo.core.readings import IDLE, LOAD
 from pytest_inferslo.core.series import relative, within
 from pytest_inferslo.core.summary import Summary
 from pytest_inferslo.core.tally import Counts, Tokens
@@ -171,11 +171,15 @@ class Pool:
         means = [summary.reading(metric, "mean", scope) for summary in self.summaries]
         return max((mean for mean in means if mean is not None), default=None)
 
-    def readings(self, metric: str, scope: Scope, totals: Mapping[str, float] | None) -> list[list[Floats]]:
-        """Under load, of each run and source; with `totals` as shares of each source's own total."""
+    def readings(
+        self, metric: str, scope: Scope, totals: Mapping[str, float] | None, *, idle: bool = False
+    ) -> list[list[Floats]]:
+        """Of each run and source, under load or before it; with `totals` as shares of a source's own total."""
         found = []
         for summary in self.summaries:
-            series = within(summary.series(metric, LOAD), summary.frame.span(scope.phase).stretches)
+            series = summary.series(metric, IDLE if idle else LOAD)
+            if not idle:
+                series = within(series, summary.frame.span(scope.phase).stretches)
             if totals is not None:
                 series = relative(series, totals)
             found.append([one.values for one in series])

@@ -500,3 +500,16 @@ def test_the_same_run_gives_the_same_bytes() -> None:
     rows, readings = rows_of(spread(900, 20), rate=30), reading("server_cpu", spread(200, 20) / 100)
     texts = {json.dumps(verdict_of(policy, rows, readings=readings).to_dict()) for _ in range(3)}
     assert len(texts) == 1
+
+
+def test_cpu_is_compared_with_what_it_was_before_the_load() -> None:
+    rows = rows_of(spread(900, 20), rate=30)
+    idle = [Reading(-100 * MS * i, "idle", "server_cpu", "server", 0.1) for i in range(1, 31)]
+    text = "server_cpu mean <= 30% above idle"
+    for loaded, status in ((0.35, PASS), (0.45, FAIL)):
+        found = only(verdict_of(text, rows, readings=[*idle, *reading("server_cpu", np.full(100, loaded))]))
+        assert (found.status, found.limit) == (status, 0.4)
+    assert (
+        "before the load"
+        in only(verdict_of(text, rows, readings=reading("server_cpu", np.full(100, 0.2)))).reason
+    )
