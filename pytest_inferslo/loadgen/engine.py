@@ -308,7 +308,8 @@ class Engine:
         self._running = False
         gc.unfreeze()
         record = self.record
-        record.cpu_share = (time.process_time_ns() - self._cpu_started) / max(1, clock() - self._started)
+        record.cpu_ns = time.process_time_ns() - self._cpu_started
+        record.cpu_share = record.cpu_ns / max(1, clock() - self._started)
         record.loop_lag_p99_ns = self._lag.p99()
         record.intended = len(self.workload)
         record.issued = self.sent

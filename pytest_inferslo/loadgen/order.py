@@ -73,6 +73,7 @@ class WorkerRecord:
     clock_offset_ns: int = 0
     clock_uncertainty_ns: int = 0
     cpu_share: float = 0.0
+    cpu_ns: int = 0
     loop_lag_p99_ns: int = 0
     stamps: str = "clock"
     pacing: str = "libev"
