@@ -1,9 +1,10 @@
 """How many streaming requests per second the simulator serves on one core.
 
     python benchmarks/simulator.py [--seconds 5] [--tokens 1 4 16 64]
+    python benchmarks/simulator.py --profile h200-7b --connections 1 16 64 256 512 --tokens 64 --seconds 25
 
 Starts the simulator on one core with a profile that is never the limit, drives it from another core with an
-epoll client that keeps a fixed number of keep-alive connections busy, and prints requests/s, chunks/s, the
+epoll client that keeps a fixed number of keep-alive connections busy, and prints requests/s, tokens/s, the
 server's CPU time per request, and how far the simulated clock fell behind the wall clock.
 """
 
@@ -20,6 +21,7 @@ import sys
 import tempfile
 import time
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 
 PROFILE = {
@@ -39,29 +41,28 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--tokens", type=int, nargs="+", default=[1, 4, 16, 64])
     parser.add_argument("--input-tokens", type=int, default=128)
-    parser.add_argument("--connections", type=int, default=512)
+    parser.add_argument("--connections", type=int, nargs="+", default=[512])
     parser.add_argument("--api", choices=("chat", "completions"), default="chat")
+    parser.add_argument("--profile", help="a profile to look at, instead of one that is never the limit")
     args = parser.parse_args()
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cores[0]})
+    print(f"load average {os.getloadavg()[0]:.1f} on {len(cores)} cores; {args.api}, profile {args.profile}")
     print(
-        f"load average {os.getloadavg()[0]:.1f} on {len(cores)} cores; "
-        f"{args.connections} connections, {args.api}"
+        f"{'connections':>11} {'tokens':>6} {'requests/s':>10} {'tokens/s':>8} {'ttft':>9} {'tpot':>8} "
+        f"{'us/request':>10} {'core':>5} {'worst lag':>10}"
     )
-    print(
-        f"{'tokens':>6} {'requests/s':>11} {'chunks/s':>9} {'server us/request':>18} {'core':>5} "
-        f"{'worst lag':>10}"
-    )
-    for tokens in args.tokens:
-        with tempfile.NamedTemporaryFile("w", suffix=".json") as profile:
-            json.dump(PROFILE, profile)
-            profile.flush()
-            measure(args, tokens, profile.name, cores[-1])
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as unlimited:
+        json.dump(PROFILE, unlimited)
+        unlimited.flush()
+        for connections in args.connections:
+            for tokens in args.tokens:
+                measure(args, connections, tokens, args.profile or unlimited.name, cores[-1])
     return 0
 
 
-def measure(args: argparse.Namespace, tokens: int, profile: str, core: int) -> None:
-    """One row: a fresh server, one load."""
+def measure(args: argparse.Namespace, connections: int, tokens: int, profile: str, core: int) -> None:
+    """One row: a fresh server, one load. TTFT and TPOT are the means of the server's own metrics."""
     command = [
         sys.executable,
         "-m",
@@ -71,6 +72,7 @@ def measure(args: argparse.Namespace, tokens: int, profile: str, core: int) -> N
         "--profile",
         profile,
     ]
+    command += ["--no-enable-prefix-caching"] if args.profile else []
     server = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
@@ -83,20 +85,35 @@ def measure(args: argparse.Namespace, tokens: int, profile: str, core: int) -> N
         assert found is not None
         port = int(found[1])
         before = cpu_seconds(server.pid)
-        finished, seconds = drive(port, request_bytes(args.api, args.input_tokens, tokens), args)
+        request = request_bytes(args.api, args.input_tokens, tokens)
+        finished, seconds = drive(port, request, connections, args.seconds)
         used = cpu_seconds(server.pid) - before
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
-            f"http://127.0.0.1:{port}/metrics"
-        ) as answer:
-            lag = re.search(r"lag_seconds_max{\S* (\S+)", answer.read().decode())
-        assert lag is not None
+        metric = scrape(port)
         print(
-            f"{tokens:6} {finished / seconds:11,.0f} {finished * tokens / seconds:9,.0f} "
-            f"{used / finished * 1e6:18,.0f} {used / seconds:5.0%} {float(lag[1]) * 1e3:7.0f} ms"
+            f"{connections:11} {tokens:6} {finished / seconds:10,.0f} "
+            f"{metric('vllm:generation_tokens_total') / seconds:8,.0f} "
+            f"{mean_ms(metric, 'time_to_first_token'):6.1f} ms "
+            f"{mean_ms(metric, 'request_time_per_output_token'):5.1f} ms "
+            f"{used / max(1, finished) * 1e6:10,.0f} {used / seconds:5.0%} "
+            f"{metric('inferslo_simulated_lag_seconds_max') * 1e3:7.0f} ms"
         )
     finally:
         server.terminate()
         server.wait()
+
+
+def scrape(port: int) -> Callable[[str], float]:
+    """The samples of /metrics by name."""
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with direct.open(f"http://127.0.0.1:{port}/metrics") as answer:
+        lines = re.findall(r"^([a-z_:]+)\S* (\S+)$", answer.read().decode(), re.MULTILINE)
+    samples = {name: float(value) for name, value in lines}
+    return lambda name: samples[name]
+
+
+def mean_ms(metric: Callable[[str], float], name: str) -> float:
+    count = metric(f"vllm:{name}_seconds_count")
+    return metric(f"vllm:{name}_seconds_sum") / count * 1e3 if count else 0.0
 
 
 def request_bytes(api: str, input_tokens: int, output_tokens: int) -> bytes:
@@ -114,11 +131,11 @@ def request_bytes(api: str, input_tokens: int, output_tokens: int) -> bytes:
     )
 
 
-def drive(port: int, request: bytes, args: argparse.Namespace) -> tuple[int, float]:
+def drive(port: int, request: bytes, count: int, limit: float) -> tuple[int, float]:
     """Keeps every connection busy for the given time; returns the answers that completed, and the time."""
     epoll = select.epoll()
     connections: dict[int, socket.socket] = {}
-    for _ in range(args.connections):
+    for _ in range(count):
         connection = socket.create_connection(("127.0.0.1", port))
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connections[connection.fileno()] = connection
@@ -127,7 +144,7 @@ def drive(port: int, request: bytes, args: argparse.Namespace) -> tuple[int, flo
     started = time.monotonic()
     for connection in connections.values():
         connection.sendall(request)
-    while (elapsed := time.monotonic() - started) < args.seconds:
+    while (elapsed := time.monotonic() - started) < limit:
         for descriptor, _events in epoll.poll(0.1):
             data = connections[descriptor].recv(65536)
             if not data:

@@ -464,6 +464,15 @@ def test_signal_ends_open_streams_with_abort(own_server: Any, number: int) -> No
     assert running.process.wait(10) == 0
 
 
+def test_api_key_guards_v1_alone(own_server: Any) -> None:
+    running = own_server("--api-key", "sesame")
+    assert (running.get("/health").status_code, running.get("/metrics").status_code) == (200, 200)
+    refused = running.get("/v1/models")
+    assert (refused.status_code, refused.json()) == (401, {"error": "Unauthorized"})
+    running.http.headers["Authorization"] = "Bearer sesame"
+    assert running.get("/v1/models").status_code == 200
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -44,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"{', '.join(shipped_profiles())}, or a YAML or JSON file (default: fast)",
     )
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--api-key", metavar="KEY", help="refuse requests to /v1 that do not carry it")
     parser.add_argument("--faults", metavar="FILE", help="fault script, YAML or JSON (see the documentation)")
     for name, kind, text in _OVERRIDES:
         parser.add_argument(
@@ -75,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     except BackendConfigError as error:
         print(f"simulated server: {error}", file=sys.stderr)
         return 4
-    settings = Settings(profile, args.model, adapters, args.seed, script)
+    settings = Settings(profile, args.model, adapters, args.seed, script, args.api_key)
     try:
         return asyncio.run(serve(settings, args.host, args.port))
     except OSError as error:

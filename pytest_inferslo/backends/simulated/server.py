@@ -42,6 +42,7 @@ class Settings:
     """LoRA adapters by name, with the path that they were loaded from."""
     seed: int = 0
     script: Script = field(default_factory=Script)
+    api_key: str | None = None
 
 
 class SimulatedServer:
@@ -76,6 +77,9 @@ class SimulatedServer:
             else:
                 exchange.reply_json(404, {"detail": "Not Found"})
             return
+        if not self._authorized(exchange):
+            exchange.reply_json(401, {"error": "Unauthorized"})
+            return
         try:
             await route(exchange)
         except ApiError as error:
@@ -83,6 +87,12 @@ class SimulatedServer:
         except Exception:
             traceback.print_exc()
             exchange.close()
+
+    def _authorized(self, exchange: Exchange) -> bool:
+        key = self.settings.api_key
+        if key is None or not exchange.path.startswith("/v1"):
+            return True
+        return exchange.headers.get("authorization") == f"Bearer {key}"
 
     def _deliver(self, produced: list[Request]) -> None:
         for request in produced:
