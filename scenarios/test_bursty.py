@@ -12,9 +12,9 @@ from pytest_inferslo import Scenario, bursts, synthetic
 def test_bursty(offer_load):
     offer_load(
         Scenario(
-            arrivals=bursts(base="30/s", peak="90/s", every="5s", length="1s"),
+            arrivals=bursts(base="28/s", peak="84/s", every="5s", length="1s"),
             warmup="3s",
             duration="25s",
-            prompts=synthetic(input_tokens=(32, 96), output_tokens=(8, 16)),
+            prompts=synthetic(input_tokens=(16, 64), output_tokens=8),
         )
     )

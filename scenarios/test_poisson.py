@@ -9,9 +9,9 @@ from pytest_inferslo import Scenario, poisson, synthetic
 def test_poisson(offer_load):
     offer_load(
         Scenario(
-            arrivals=poisson("40/s"),
+            arrivals=poisson("36/s"),
             warmup="3s",
             duration="25s",
-            prompts=synthetic(input_tokens=(32, 96), output_tokens=(8, 16)),
+            prompts=synthetic(input_tokens=(16, 64), output_tokens=8),
         )
     )

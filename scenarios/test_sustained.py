@@ -9,9 +9,9 @@ from pytest_inferslo import Scenario, constant, synthetic
 def test_sustained(offer_load):
     offer_load(
         Scenario(
-            arrivals=constant("40/s"),
+            arrivals=constant("36/s"),
             warmup="3s",
             duration="25s",
-            prompts=synthetic(input_tokens=(32, 96), output_tokens=(8, 16)),
+            prompts=synthetic(input_tokens=(16, 64), output_tokens=8),
         )
     )
