@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_inferslo.backends.simulated.engine import Engine, Request, Step
+from pytest_inferslo.backends.simulated.engine import Engine
 from pytest_inferslo.backends.simulated.experiment import (
     closed_loop,
     open_loop,
@@ -14,6 +14,7 @@ from pytest_inferslo.backends.simulated.experiment import (
     unique_prompt,
 )
 from pytest_inferslo.backends.simulated.profile import Profile, load_profile
+from pytest_inferslo.backends.simulated.sequences import Request, Step
 
 PLAIN = Profile(
     "plain",

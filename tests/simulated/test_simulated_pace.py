@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from pytest_inferslo.backends.simulated.engine import Engine, Request
+from pytest_inferslo.backends.simulated.engine import Engine
 from pytest_inferslo.backends.simulated.pace import Pace
 from pytest_inferslo.backends.simulated.profile import Profile
+from pytest_inferslo.backends.simulated.sequences import Request
 
 PROFILE = Profile("plain", frontend_ms=0, prefill_ms=((1, 10),), decode_ms=((1, 10),))
 

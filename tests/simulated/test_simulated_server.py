@@ -133,6 +133,17 @@ def test_stream_and_body_say_the_same(server: Server, path: str, body: dict[str,
     assert choice["finish_reason"] == "length"
 
 
+@pytest.mark.parametrize("word", ["with", "engine"])
+def test_stop_string_cuts_stream_and_body_alike(server: Server, word: str) -> None:
+    ask = TEXT | {"max_tokens": 100, "stop": [word]}
+    choice = server.post("/v1/completions", ask).json()["choices"][0]
+    pieces = [event["choices"][0] for event in server.events("/v1/completions", ask)[:-1]]
+    assert choice["text"] == "".join(piece["text"] for piece in pieces)
+    assert word not in choice["text"]
+    assert choice["stop_reason"] == pieces[-1]["stop_reason"] == word
+    assert choice["finish_reason"] == pieces[-1]["finish_reason"] == "stop"
+
+
 def test_usage_is_absent_unless_asked_for(server: Server) -> None:
     assert not any("usage" in event for event in server.events("/v1/completions", TEXT)[:-1])
 
@@ -462,6 +473,16 @@ def test_signal_ends_open_streams_with_abort(own_server: Any, number: int) -> No
         assert json.loads(events[-1])["choices"][0]["finish_reason"] == "abort"
     assert answers[2].json()["choices"][0]["finish_reason"] == "abort"
     assert running.process.wait(10) == 0
+
+
+def test_stream_interval_joins_tokens_in_one_event(own_server: Any) -> None:
+    running = own_server("--stream-interval", "4")
+    ask = {"prompt": "one two three", "max_tokens": 12, "stream_options": {"include_usage": True}}
+    *deltas, usage, _done = running.events("/v1/completions", ask)
+    texts = [event["choices"][0]["text"] for event in deltas]
+    assert [len(text.split()) for text in texts] == [1, 4, 4, 3]
+    assert "".join(texts) == running.post("/v1/completions", ask).json()["choices"][0]["text"]
+    assert usage["usage"]["completion_tokens"] == 12
 
 
 def test_api_key_guards_v1_alone(own_server: Any) -> None:

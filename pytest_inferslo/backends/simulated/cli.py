@@ -27,6 +27,7 @@ _OVERRIDES = (
     ("num_gpu_blocks", int, "KV blocks"),
     ("max_loras", int, "adapters that are resident at the same time"),
     ("lora_load_ms", float, "time to load an adapter that is not resident"),
+    ("stream_interval", int, "tokens in one event of a stream, after the first"),
     ("jitter", float, "standard deviation of a step's time, as a share of it"),
 )
 

@@ -6,9 +6,9 @@ import asyncio
 import os
 
 from pytest_inferslo.backends.simulated.asks import ApiError
-from pytest_inferslo.backends.simulated.engine import Request
 from pytest_inferslo.backends.simulated.faults import Dice, Fault, Script
 from pytest_inferslo.backends.simulated.pace import Pace
+from pytest_inferslo.backends.simulated.sequences import Request
 from pytest_inferslo.backends.simulated.streams import Sink, StreamSink
 from pytest_inferslo.servers.http import Exchange
 

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from pytest_inferslo.backends.simulated.engine import Engine, Request
+from pytest_inferslo.backends.simulated.engine import Engine
+from pytest_inferslo.backends.simulated.sequences import Request
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from pytest_inferslo.backends.simulated.engine import Engine, Request, Step
+from pytest_inferslo.backends.simulated.engine import Engine
+from pytest_inferslo.backends.simulated.sequences import Request, Step
 
 _RESYNC_S = 1.0
 """Past this lag the simulated clock jumps to the wall clock: the machine is too slow for the profile."""

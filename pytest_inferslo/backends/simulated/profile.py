@@ -41,6 +41,8 @@ class Profile:
     """(sequences, milliseconds) of a step that only decodes; straight lines between and beyond."""
     jitter: float = 0.0
     """Standard deviation of a step's time, as a share of it."""
+    stream_interval: int = 1
+    """Tokens in one event of a stream, after the first."""
     chat_output_tokens: int = 128
     """Length of an answer to a request without a limit of its own (completions: 16, as in the OpenAI API)."""
     eos_mean_tokens: float = 0.0
@@ -53,6 +55,7 @@ class Profile:
             "max_model_len",
             "block_size",
             "num_gpu_blocks",
+            "stream_interval",
         ):
             if getattr(self, name) < 1:
                 raise BackendConfigError(

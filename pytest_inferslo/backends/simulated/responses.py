@@ -10,7 +10,7 @@ import orjson
 
 from pytest_inferslo.backends.simulated.asks import Ask, error_body
 from pytest_inferslo.backends.simulated.endings import Ending
-from pytest_inferslo.backends.simulated.engine import Request
+from pytest_inferslo.backends.simulated.sequences import Request
 from pytest_inferslo.backends.simulated.streams import END, Format, chunk
 from pytest_inferslo.backends.simulated.tokens import ENCODED, answer_text
 from pytest_inferslo.servers.http import Exchange

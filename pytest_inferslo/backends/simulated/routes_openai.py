@@ -17,8 +17,8 @@ from pytest_inferslo.backends.simulated.asks import (
     parse_json,
     response_ask,
 )
-from pytest_inferslo.backends.simulated.engine import Request
 from pytest_inferslo.backends.simulated.responses import ResponsesFormat, ResponsesSink
+from pytest_inferslo.backends.simulated.sequences import Request
 from pytest_inferslo.backends.simulated.streams import ChatFormat, CompletionFormat
 from pytest_inferslo.backends.simulated.tokens import answer_start, chat_tokens, tokenize
 from pytest_inferslo.servers.http import Exchange

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pytest_inferslo.backends.simulated.asks import ApiError, parse_json, text_ask
-from pytest_inferslo.backends.simulated.engine import Request
+from pytest_inferslo.backends.simulated.sequences import Request
 from pytest_inferslo.servers.http import Exchange
 
 if TYPE_CHECKING:

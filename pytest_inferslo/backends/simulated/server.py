@@ -15,10 +15,11 @@ from pytest_inferslo import __version__
 from pytest_inferslo.backends.simulated.asks import ApiError, Ask, Limits
 from pytest_inferslo.backends.simulated.damage import BrokenSink, Damage
 from pytest_inferslo.backends.simulated.endings import Ending, ending
-from pytest_inferslo.backends.simulated.engine import Engine, Request
+from pytest_inferslo.backends.simulated.engine import Engine
 from pytest_inferslo.backends.simulated.faults import Fault, Script
 from pytest_inferslo.backends.simulated.pace import Pace
 from pytest_inferslo.backends.simulated.profile import Profile
+from pytest_inferslo.backends.simulated.sequences import Request
 from pytest_inferslo.backends.simulated.streams import BodySink, Format, Sink, StreamSink
 from pytest_inferslo.backends.simulated.timer import DeadlineTimer
 from pytest_inferslo.backends.simulated.tokens import answer_words
@@ -129,12 +130,15 @@ class SimulatedServer:
             request.output = answer_words(ask.answer_start, how.tokens)
         if ask.stream:
             exchange.start_stream()
-            sink: Sink = (streaming or StreamSink)(exchange, ask, how, shape)
+            sink: Sink = (streaming or self._stream)(exchange, ask, how, shape)
         else:
             sink = BodySink(exchange, ask, how, shape)
         if fault is not None:
             sink = self._broken(exchange, ask, how, sink, fault)
         await self.serve(request, sink)
+
+    def _stream(self, exchange: Exchange, ask: Ask, how: Ending, shape: Format) -> Sink:
+        return StreamSink(exchange, ask, how, shape, self.settings.profile.stream_interval)
 
     def _broken(self, exchange: Exchange, ask: Ask, how: Ending, sink: Sink, fault: Fault) -> Sink:
         if fault.kind == "empty":

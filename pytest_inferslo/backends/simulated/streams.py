@@ -14,7 +14,7 @@ import orjson
 
 from pytest_inferslo.backends.simulated.asks import Ask, error_body
 from pytest_inferslo.backends.simulated.endings import Ending
-from pytest_inferslo.backends.simulated.engine import Request
+from pytest_inferslo.backends.simulated.sequences import Request
 from pytest_inferslo.backends.simulated.tokens import ENCODED, answer_text
 from pytest_inferslo.servers.http import Exchange
 
@@ -159,9 +159,12 @@ class CompletionFormat:
 
 
 class StreamSink:
-    """Server-sent events: deltas, the finish reason with the last one, usage on demand, the terminator."""
+    """Server-sent events: deltas, the finish reason with the last one, usage on demand, the terminator.
 
-    def __init__(self, exchange: Exchange, ask: Ask, how: Ending, shape: Format) -> None:
+    After the first token, an event holds `interval` tokens, as with vLLM's --stream-interval.
+    """
+
+    def __init__(self, exchange: Exchange, ask: Ask, how: Ending, shape: Format, interval: int = 1) -> None:
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.blank = False
         self._exchange = exchange
@@ -172,12 +175,19 @@ class StreamSink:
         self._prefix = b"data: " + shape.prefix()
         self._suffix = shape.suffix + b"\n\n"
         self._fixed = len(self._prefix) + len(self._suffix)
+        self._interval = interval
+        self._held = b""
 
     def deliver(self, request: Request) -> None:
         index = request.generated - 1
         word = b"" if self.blank else ENCODED[(self._at + index) % _SIZE]
         if index == 0:
             word = word[1:]
+        elif self._interval > 1:
+            word = self._held = self._held + word
+            if index % self._interval and not request.finished:
+                return
+            self._held = b""
         if request.finished:
             self._finish(request, word.decode())
         elif self._ask.continuous_usage:
@@ -192,7 +202,9 @@ class StreamSink:
         return first + event(value | {"usage": usage(request)} if self._ask.continuous_usage else value)
 
     def _finish(self, request: Request, word: str) -> None:
-        data = self._general(request, "" if self._stop else word, request.finish_reason)
+        if self._stop is not None:
+            word = word[: -len(ENCODED[(self._at + request.generated - 1) % _SIZE])]
+        data = self._general(request, word, request.finish_reason)
         if self._ask.include_usage:
             data += event(self._shape.usage_event(request))
         self._end(data)
