@@ -42,21 +42,12 @@ def nothing_left(survivors: Callable[[], list[str]], seconds: float = 10.0) -> b
 
 
 @pytest.mark.parametrize("engine", ["plain", "stubborn", "orphan"])
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["SIGKILL", "SIGINT"])
-def test_a_signal_to_pytest(
-    tmp_path: Path, survivors: Callable[[], list[str]], engine: str, number: signal.Signals
+def test_a_kill_of_the_process_that_started_it(
+    tmp_path: Path, survivors: Callable[[], list[str]], engine: str
 ) -> None:
     owner = start_owner(tmp_path, engine)
     assert len(survivors()) >= 3
-    os.kill(owner.pid, number)
-    owner.wait()
-    assert nothing_left(survivors), survivors()
-    assert owner.stdout is not None
-    owner.stdout.close()
-
-
-def test_a_hard_exit_as_of_pytest_timeout(tmp_path: Path, survivors: Callable[[], list[str]]) -> None:
-    owner = start_owner(tmp_path, "stubborn", then="os._exit(1)")
+    os.kill(owner.pid, signal.SIGKILL)
     owner.wait()
     assert nothing_left(survivors), survivors()
     assert owner.stdout is not None
@@ -76,3 +67,42 @@ def test_a_forked_child_of_pytest_does_not_keep_the_server_alive(
     assert not any("faulty_server" in line for line in survivors())
     assert owner.stdout is not None
     owner.stdout.close()
+
+
+_TESTED = """
+import sys, time
+from pathlib import Path
+import pytest
+sys.path.insert(0, {folder!r})
+from faulty import Faulty
+from pytest_inferslo.backends import BackendOptions, start
+
+@pytest.fixture(scope="session")
+def server():
+    with start(Faulty(("--engine", "stubborn")), BackendOptions(log_path=Path("server.log"))) as server:
+        yield server
+
+def test_that_hangs(server):
+    Path("ready").touch()
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("end", ["SIGINT", "SIGTERM", "SIGKILL", "pytest-timeout"])
+def test_an_end_of_a_real_pytest(tmp_path: Path, survivors: Callable[[], list[str]], end: str) -> None:
+    (tmp_path / "test_hanging.py").write_text(_TESTED.format(folder=str(Path(__file__).parent)))
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:inferslo", "-p", "no:cacheprovider"]
+    if end == "pytest-timeout":
+        pytest.importorskip("pytest_timeout")
+        command += ["--timeout=3", "--timeout-method=thread"]
+    owner = subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    deadline = time.monotonic() + 20.0
+    while not (tmp_path / "ready").exists() and time.monotonic() < deadline and owner.poll() is None:
+        time.sleep(0.02)
+    assert (tmp_path / "ready").exists()
+    if end != "pytest-timeout":
+        os.killpg(owner.pid, getattr(signal, end))  # the whole group, as a terminal does
+    owner.wait(timeout=30)
+    assert nothing_left(survivors), survivors()
