@@ -98,11 +98,16 @@ def test_fault_that_is_not_active_leaves_the_others_alone() -> None:
     ("values", "message"),
     [
         ({"max_seqs": 4}, "unknown key 'max_seqs'"),
-        ({"max_num_seqs": 0}, "max_num_seqs is 0; at least 1"),
+        ({"max_num_seqs": 0}, "max_num_seqs is 0; wanted: at least 1"),
         ({"max_num_seqs": "many"}, "max_num_seqs: 'many'"),
         ({"max_num_seqs": 2.5}, "max_num_seqs: 2.5"),
         ({"enable_prefix_caching": "no"}, "enable_prefix_caching: 'no'"),
-        ({"decode_ms": [[4, 5], [1, 3]]}, "decode_ms wants rows of rising counts"),
+        ({"decode_ms": [[4, 5], [1, 3]]}, "wanted: rows of rising counts"),
+        ({"prefill_ms": {}}, "prefill_ms is (); wanted: rows"),
+        ({"prefill_ms": {1: -2}}, "wanted: times not negative"),
+        ({"latency_ms": -1}, "latency_ms is -1.0; wanted: not negative"),
+        ({"frontend_ms": float("nan")}, "frontend_ms is nan"),
+        ({"max_loras": 0}, "max_loras is 0"),
         ({"num_gpu_blocks": 10}, "cannot hold one request"),
     ],
 )

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from importlib import resources
 from itertools import pairwise
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -55,12 +56,14 @@ class Profile:
             "max_model_len",
             "block_size",
             "num_gpu_blocks",
+            "max_loras",
             "stream_interval",
+            "chat_output_tokens",
         ):
-            if getattr(self, name) < 1:
-                raise BackendConfigError(
-                    f"simulator profile {self.name!r}: {name} is {getattr(self, name)}; at least 1"
-                )
+            self._require(name, getattr(self, name) >= 1, "at least 1")
+        for field in fields(self):
+            if field.type == "float":
+                self._require(field.name, 0 <= getattr(self, field.name) < inf, "not negative, and finite")
         if self.num_gpu_blocks * self.block_size < self.max_model_len:
             raise BackendConfigError(
                 f"simulator profile {self.name!r}: {self.num_gpu_blocks} blocks of {self.block_size} tokens "
@@ -68,10 +71,17 @@ class Profile:
             )
         for name in ("prefill_ms", "decode_ms"):
             rows = getattr(self, name)
-            if not rows or any(low[0] >= high[0] for low, high in pairwise(rows)):
-                raise BackendConfigError(
-                    f"simulator profile {self.name!r}: {name} wants rows of rising counts, got {rows}"
-                )
+            rising = bool(rows) and all(low[0] < high[0] for low, high in pairwise(rows))
+            self._require(name, rising, "rows of rising counts")
+            self._require(
+                name, all(0 <= milliseconds < inf for _, milliseconds in rows), "times not negative"
+            )
+
+    def _require(self, name: str, holds: bool, wanted: str) -> None:
+        if not holds:
+            raise BackendConfigError(
+                f"simulator profile {self.name!r}: {name} is {getattr(self, name)}; wanted: {wanted}"
+            )
 
     def step_seconds(self, prefill_tokens: int, sequences: int) -> float:
         """Time of one step in seconds, before jitter and adapter loads.
@@ -95,7 +105,7 @@ def _interpolate(rows: tuple[tuple[float, float], ...], count: float) -> float:
         return rows[0][1]
     at = min(bisect_right(rows, (count, float("inf"))), len(rows) - 1)
     (x0, y0), (x1, y1) = rows[at - 1], rows[at]
-    return y0 + (y1 - y0) * (count - x0) / (x1 - x0)
+    return max(0.0, y0 + (y1 - y0) * (count - x0) / (x1 - x0))
 
 
 def shipped_profiles() -> list[str]:

@@ -134,17 +134,11 @@ class SimulatedServer:
         else:
             sink = BodySink(exchange, ask, how, shape)
         if fault is not None:
-            sink = self._broken(exchange, ask, how, sink, fault)
+            sink = _broken(exchange, sink, fault)
         await self.serve(request, sink)
 
     def _stream(self, exchange: Exchange, ask: Ask, how: Ending, shape: Format) -> Sink:
         return StreamSink(exchange, ask, how, shape, self.settings.profile.stream_interval)
-
-    def _broken(self, exchange: Exchange, ask: Ask, how: Ending, sink: Sink, fault: Fault) -> Sink:
-        if fault.kind == "empty":
-            sink.blank = True
-            return sink
-        return BrokenSink(sink, exchange, fault)
 
     async def serve(self, request: Request, sink: Sink) -> None:
         """Hands a request to the engine and waits for its sink's answer; a client that leaves aborts it."""
@@ -164,3 +158,10 @@ class SimulatedServer:
             sink.abort(request)
         self.damage.close()
         self.pace.close()
+
+
+def _broken(exchange: Exchange, sink: Sink, fault: Fault) -> Sink:
+    if fault.kind == "empty":
+        sink.blank = True
+        return sink
+    return BrokenSink(sink, exchange, fault)
