@@ -18,6 +18,7 @@ from pytest_inferslo.core.samples import SampleBatch
 from pytest_inferslo.errors import RecordError
 from pytest_inferslo.storage.json_file import read_json, write_json, write_text
 from pytest_inferslo.storage.readings import read_readings
+from pytest_inferslo.storage.redaction import redacted
 from pytest_inferslo.storage.samples import read_batches
 
 SCHEMA_VERSION = 1
@@ -88,9 +89,9 @@ class RunDirectory:
 
     def write_record(self, record: dict[str, Any]) -> None:
         """Write run.json atomically, as often as there is more to say. `schema_version`, `run_id` and, where
-        absent, `created` are set here."""
+        absent, `created` are set here; secrets on command lines and in headers are left out."""
         head = {"schema_version": SCHEMA_VERSION, "run_id": self.run_id, "created": self._created.isoformat()}
-        document = {**head, **record, "run_id": self.run_id}
+        document = {**head, **redacted(record), "run_id": self.run_id}
         write_json(self.path / RUN_FILE, document)
 
     def read_record(self) -> dict[str, Any]:
