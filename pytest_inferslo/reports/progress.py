@@ -91,7 +91,9 @@ class ProgressLine:
 
     def _write(self, text: str) -> None:
         if self._is_tty:
-            self._stream.write(f"\r\x1b[K{text[: self._room()]}")
+            room = self._room()
+            shown = text if len(text) <= room else f"{text[: max(0, room - 2)]}.."
+            self._stream.write(f"\r\x1b[K{shown}")
             self._drawn = True
         else:
             self._stream.write(f"{text}\n")

@@ -67,7 +67,10 @@ class PsutilProcesses:
 
     def pss(self, pid: int) -> int | None:
         try:
-            return int(psutil.Process(pid).memory_full_info().pss)
+            process = psutil.Process(pid)
+            # psutil 8 gives PSS a call of its own and warns of the old one.
+            read = getattr(process, "memory_footprint", None) or process.memory_full_info
+            return int(read().pss)
         except (psutil.Error, OSError, AttributeError):
             return None
 

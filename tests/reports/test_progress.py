@@ -79,7 +79,7 @@ def test_on_a_terminal_one_line_is_redrawn_and_erased(stream: Terminal, clock: C
         (74, "poisson on vllm 15/30 s, in flight 75, failed 25, p99 250ms"),
         (56, "poisson o.. 15/30 s, in flight 75, failed 25, p99 250ms"),
         (44, "15/30 s, in flight 75, failed 25, p99 250ms"),
-        (30, "15/30 s, in flight 75, failed"),
+        (30, "15/30 s, in flight 75, fail.."),
     ],
 )
 def test_on_a_narrow_terminal_the_figures_come_first(
