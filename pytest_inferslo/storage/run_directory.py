@@ -22,7 +22,6 @@ from pytest_inferslo.storage.redaction import redacted
 from pytest_inferslo.storage.samples import read_batches
 
 SCHEMA_VERSION = 1
-DEFAULT_BASE = Path(".inferslo")
 RUN_FILE = "run.json"
 VERDICT_FILE = "verdict.json"
 SERVER_LOG = "server.log"
@@ -113,16 +112,6 @@ class RunDirectory:
 
     def readings(self) -> Iterator[list[Reading]]:
         return read_readings(self.path)
-
-
-def latest(base: Path = DEFAULT_BASE) -> RunDirectory:
-    """The newest run below `base`, by its id. Raises RecordError when there is none."""
-    runs = sorted(path for path in (base / "runs").glob("*") if (path / RUN_FILE).exists())
-    if not runs:
-        raise RecordError(
-            f"{base / 'runs'} holds no recorded run; run a scenario first, or name its directory"
-        )
-    return RunDirectory.open(runs[-1])
 
 
 @cache

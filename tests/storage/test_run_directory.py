@@ -16,7 +16,7 @@ from pytest_inferslo.core.readings import IDLE, LOAD, Reading
 from pytest_inferslo.errors import RecordError
 from pytest_inferslo.storage import json_file
 from pytest_inferslo.storage.readings import TELEMETRY_FILE, ReadingWriter, read_readings
-from pytest_inferslo.storage.run_directory import RunDirectory, latest, schema
+from pytest_inferslo.storage.run_directory import RunDirectory, schema
 
 RECORD = json.loads((Path(__file__).parent / "data" / "run.json").read_text())
 NOON = datetime(2026, 11, 30, 12, 0, 0, 7_000, tzinfo=UTC)
@@ -152,15 +152,11 @@ def test_a_run_opens_by_any_of_its_files_and_by_the_link(run: RunDirectory, tmp_
         assert RunDirectory.open(path).run_id == run.run_id
 
 
-def test_latest_is_the_newest_recorded_run(tmp_path: Path) -> None:
+def test_the_link_follows_the_newest_run(tmp_path: Path) -> None:
     first = RunDirectory.create(tmp_path, "a", now=NOON)
-    first.write_record(RECORD)
+    assert (tmp_path / "latest").resolve() == first.path.resolve()
     second = RunDirectory.create(tmp_path, "b", now=NOON + timedelta(seconds=1))
-    second.write_record(RECORD)
-    RunDirectory.create(tmp_path, "crashed", now=NOON + timedelta(seconds=2))
-    assert latest(tmp_path).run_id == second.run_id
-    with pytest.raises(RecordError, match="holds no recorded run"):
-        latest(tmp_path / "nowhere")
+    assert (tmp_path / "latest").resolve() == second.path.resolve()
 
 
 @pytest.mark.parametrize(
