@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable
+from typing import Any
 
 from pytest_inferslo.backends.simulated.asks import ApiError
 from pytest_inferslo.backends.simulated.faults import Dice, Fault, Script
@@ -50,8 +52,8 @@ class Damage:
         elif fault.kind == "engine_death":
             self._later(fault.at, self._lose_engine)
 
-    def _later(self, seconds: float, call: object, *arguments: object) -> None:
-        self._timers.append(self._loop.call_at(self._origin + seconds, call, *arguments))  # type: ignore[arg-type]
+    def _later(self, seconds: float, call: Callable[..., None], *arguments: Any) -> None:
+        self._timers.append(self._loop.call_at(self._origin + seconds, call, *arguments))
 
     def _set_slowdown(self, factor: float) -> None:
         self._pace.engine.slowdown = factor
