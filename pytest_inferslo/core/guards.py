@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_inferslo.core.metrics import Dimension, Source
+from pytest_inferslo.core.metrics import Dimension
 from pytest_inferslo.core.policy import Policy
 from pytest_inferslo.core.units import format_quantity
 from pytest_inferslo.core.verdict import GuardFinding
@@ -110,8 +110,10 @@ GUARDS: dict[str, Guard] = {
     )
 }  # fmt: skip
 
-#: Guards that watch over inter-chunk times alone.
-_CHUNK_METRICS = frozenset(("icl", "max_stall"))
+#: What is measured between the chunks of an answer: too short where chunks were read together.
+_CHUNK_METRICS = frozenset(("icl", "max_stall", "tpot"))
+#: Latencies that begin at the schedule, and so contain the lag of the send.
+_FROM_SCHEDULE = frozenset(("ttft", "ttfo", "e2e", "normalized"))
 
 
 def check(policy: Policy, facts: Facts, record: Record) -> tuple[GuardFinding, ...]:
@@ -138,16 +140,14 @@ def _threshold(guard: Guard, policy: Policy, record: Record) -> float | None:
 
 
 def lag_allowance(policy: Policy) -> float:
-    """A tenth of the tightest ceiling on a latency, between 1 and 50 ms.
+    """A tenth of the tightest ceiling on a latency that starts at the schedule, between 1 and 50 ms.
 
     The lag is part of every latency that starts at the schedule: it may spoil a good run, not gild a bad one.
     """
     limits = [
         objective.limit.offset
         for objective in policy.judged()
-        if objective.metric.dimension is Dimension.TIME
-        and objective.metric.source is Source.SAMPLE
-        and objective.limit.reference is None
+        if objective.metric.name in _FROM_SCHEDULE and objective.limit.reference is None
     ]
     return min(50e6, max(1e6, min(limits, default=500e6) / 10))
 

@@ -472,6 +472,23 @@ def test_case_18_bursts_spoil_chunk_times_alone() -> None:
     rows = rows_of(spread(900, 20), rate=30, bursts=8)
     assert verdict_of("ttft p99 <= 1s", rows).status is PASS
     assert verdict_of("max_stall p99 <= 1s", rows).status is INVALID
+    assert verdict_of("tpot p99 <= 1s", rows).status is INVALID
+
+
+@pytest.mark.parametrize(
+    ("objectives", "allowed"),
+    [
+        (["ttft p99 <= 200ms", "tpot p95 <= 20ms"], "<= 20ms"),
+        (["ttft p99 <= 200ms", "e2e p99 <= 50ms"], "<= 5ms"),
+        (["tpot p95 <= 20ms", "service_e2e p95 <= 20ms"], "<= 50ms"),
+        (["e2e p99 <= 1ms"], "<= 1ms"),
+    ],
+)
+def test_the_send_may_lag_by_a_tenth_of_the_tightest_limit_that_contains_it(
+    objectives: list[str], allowed: str
+) -> None:
+    verdict = verdict_of(policy_of(*objectives), rows_of(spread(900, 20), rate=30))
+    assert next(guard.threshold_text for guard in verdict.guards if guard.name == "send_lag") == allowed
 
 
 def test_declared_reuse_of_prompts_is_no_fault() -> None:
