@@ -24,6 +24,7 @@ class Fleet:
     """
 
     def __init__(self) -> None:
+        self.notes: list[str] = []  # of servers that were stopped: what a stop had to force, and what it left
         self._running: RunningServer | RunningGroup | None = None
         self._identity: Any = None
 
@@ -50,6 +51,7 @@ class Fleet:
         running, self._running, self._identity = self._running, None, None
         if running is not None:
             running.stop()
+            self.notes += (f"{running.name}: {note}" for note in running.notes)
 
     def __enter__(self) -> Fleet:
         return self

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import socket
 from collections.abc import Iterable
 from pathlib import Path
 
 _LISTEN = "0A"
+_PORTS = 12_000
+_given: set[int] = set()
 #: Local addresses, as the kernel writes them, at which a request to 127.0.0.1 can arrive.
 _REACHED_FROM_LOOPBACK = {
     "0100007F",
@@ -18,15 +21,32 @@ _REACHED_FROM_LOOPBACK = {
 }
 
 
-def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody listens on now.
+def free_port(proc_root: str = "/proc") -> int:
+    """A TCP port of 127.0.0.1 that nobody listens on now, and no other call of this process was given.
 
-    Somebody else can still take it first: see `strangers`.
+    It lies below the range from which the kernel takes the local ports of connections: an engine may bind its port
+    half a minute after it was chosen. Somebody else can still take it first: see `strangers`.
     """
+    with contextlib.suppress(OSError, ValueError):
+        first_of_connections = int(
+            Path(f"{proc_root}/sys/net/ipv4/ip_local_port_range").read_text().split()[0]
+        )
+        below = range(max(1024, first_of_connections - _PORTS), first_of_connections)
+        for port in random.SystemRandom().sample(below, min(100, len(below))):
+            if port not in _given and _is_free(port):
+                _given.add(port)
+                return port
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+def _is_free(port: int) -> bool:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return not listening_sockets(port)
 
 
 def listening_sockets(port: int, proc_root: str = "/proc") -> set[str]:

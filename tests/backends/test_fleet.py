@@ -44,6 +44,10 @@ def test_one_server_serves_equal_options_and_is_reset_between(
         fresh = fleet.server(backend, replace(options, args=["--chatter", "64"]))
         assert fresh is not other
         fresh.check()
+        name = f"inferslo-fleet-{os.getpid()}"
+        fleet.server(backend, replace(options, args=["--shared-memory", name]))
+    assert any(name in note for note in fleet.notes)
+    Path(f"/dev/shm/{name}").unlink()
     assert survivors() == []
 
 

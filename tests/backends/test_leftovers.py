@@ -66,6 +66,17 @@ def test_listeners_are_found_by_the_process_that_holds_them() -> None:
         assert ports.listening_sockets(unreachable.getsockname()[1]) == set()
 
 
+def test_free_ports_are_given_once_and_lie_below_those_of_connections() -> None:
+    given = [ports.free_port() for _ in range(50)]
+    assert len(set(given)) == 50
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    assert all(1024 <= port < first for port in given)
+
+
+def test_a_port_without_knowledge_of_the_range(tmp_path: Path) -> None:
+    assert 1024 <= ports.free_port(str(tmp_path)) < 65536
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
 def test_a_listener_on_every_address_answers_on_loopback_too(host: str) -> None:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
