@@ -31,7 +31,7 @@ from pytest_inferslo.backends.protocol import Backend, BackendOptions, StartProg
 from pytest_inferslo.backends.readiness import OnProgress
 from pytest_inferslo.backends.server import RunningServer
 from pytest_inferslo.core.endpoint import Endpoint
-from pytest_inferslo.errors import BackendStartError
+from pytest_inferslo.errors import BackendConfigError, BackendStartError
 
 
 @dataclass(frozen=True)
@@ -156,11 +156,14 @@ def start_group(
 
         def tell(progress: StartProgress) -> None:
             if abandoned.is_set():
-                raise BackendStartError(f"{member.name}: given up, since another member of the group failed")
+                raise BackendStartError("given up, since another member of the group failed")
             if on_progress is not None:
                 on_progress(replace(progress, step=f"{member.name}: {progress.step}"))
 
-        started[index] = start_one(member.backend, replace(member.options, log_path=member_log), tell)
+        try:
+            started[index] = start_one(member.backend, replace(member.options, log_path=member_log), tell)
+        except (BackendStartError, BackendConfigError) as error:
+            raise type(error)(f"{member.name}: {error}") from error
 
     with ThreadPoolExecutor(max_workers=len(group.members), thread_name_prefix="inferslo-start") as pool:
         futures = [pool.submit(start_member, *numbered) for numbered in enumerate(group.members)]

@@ -115,7 +115,7 @@ def test_a_member_that_fails_ends_the_others(
     tmp_path: Path, options: BackendOptions, survivors: Callable[[], list[str]]
 ) -> None:
     group = write_group(tmp_path, options, PAIR.replace("--engine, stubborn", "--exits, '3'"))
-    with pytest.raises(BackendStartError, match="exit status 3"):
+    with pytest.raises(BackendStartError, match="canary: health: the server exited with exit status 3"):
         start(group, options)
     assert survivors() == []
 
