@@ -16,11 +16,12 @@ from pytest_inferslo.core.policy import Policy, unmeasurable
 from pytest_inferslo.core.scenario import Scenario
 from pytest_inferslo.core.verdict import Status
 from pytest_inferslo.errors import InfersloError, ScenarioError
-from pytest_inferslo.judgement import Judged, judge_runs
+from pytest_inferslo.judgement import Judged, baseline_levels, judge_runs
+from pytest_inferslo.record import Order
 from pytest_inferslo.reports.junit import junit_properties
 from pytest_inferslo.reports.terminal import ProgressLine, render_verdict
 from pytest_inferslo.rig import BackendUnderTest, Rig
-from pytest_inferslo.run import Order, measure
+from pytest_inferslo.run import measure
 from pytest_inferslo.session import BreachedPolicy, InconclusiveRun, InvalidRun, UnofferedLoad
 from pytest_inferslo.storage.run_directory import RunDirectory
 
@@ -70,19 +71,18 @@ class LoadOffer:
 
     def _judged(self, scenario: Scenario, name: str | None) -> tuple[list[Judged], Order]:
         order = self._order(scenario, name)
+        named = self._rig.options.baseline
+        baseline = RunDirectory.open(Path(named)) if named else None
+        judges = [(policy, baseline_levels(baseline, policy)) for policy in self._policies]
         with self._shown(order) as shown:
             server = self._backend.start(shown.starting)
             generator = self._rig.load_generator()
             runs: list[RunDirectory] = []
             for repeat in range(scenario.repeats):
-                again = replace(
-                    order, scenario=replace(order.scenario, seed=order.scenario.seed + repeat, repeats=1)
-                )
-                runs.append(measure(again, server, generator, shown.progress))
-        named = self._rig.options.baseline
-        baseline = RunDirectory.open(Path(named)) if named else None
-        judged = [judge_runs(runs, policy, baseline=baseline) for policy in self._policies]
-        return judged, order
+                seed = order.scenario.seed + repeat
+                again = replace(order, scenario=replace(order.scenario, seed=seed, repeats=1))
+                runs.append(measure(again, server, generator, judges=judges, on_progress=shown.progress))
+        return [judge_runs(runs, policy, levels) for policy, levels in judges], order
 
     def _order(self, scenario: Scenario, name: str | None) -> Order:
         if not isinstance(scenario, Scenario):
@@ -110,7 +110,6 @@ class LoadOffer:
             ),
             base=options.directory,
             load_seconds=options.load_seconds if offered is not scenario else None,
-            seed=offered.seed,
             notes=notes,
         )
 

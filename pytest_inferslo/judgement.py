@@ -45,23 +45,22 @@ class Judged:
             self.directory.write_file(name, text)
 
 
-def judge_runs(
-    directories: Sequence[RunDirectory], policy: Policy, *, baseline: RunDirectory | None = None
-) -> Judged:
+def judge_runs(directories: Sequence[RunDirectory], policy: Policy, levels: Baseline | None = None) -> Judged:
     """The verdict of `policy` on one run, or on several repeats judged together.
 
-    Reads each run's samples once. Raises RecordError for a run that is damaged, UsageError for a baseline that is of
-    another scenario, empty, or the run itself.
+    `levels` are what `of baseline` limits refer to. Reads each run's samples once. Raises RecordError for a run that is
+    damaged, UsageError for a baseline that is of another scenario, empty, or the run itself.
     """
-    levels = baseline_levels(baseline, policy) if baseline is not None else None
     folded = [_folded(directory, policy, levels) for directory in directories]
     verdict = judge_together(policy, [(summary, record) for record, summary in folded], baseline=levels)
     record, summary = folded[-1]
     return Judged(directories[-1], record, summary, verdict, policy)
 
 
-def baseline_levels(directory: RunDirectory, policy: Policy) -> Baseline:
-    """What an earlier run measured of everything that the policy compares with `baseline`."""
+def baseline_levels(directory: RunDirectory | None, policy: Policy) -> Baseline | None:
+    """What an earlier run measured of everything that the policy compares with `baseline`; None without one."""
+    if directory is None:
+        return None
     record, summary = _folded(directory, policy, None)
     return baseline_from(policy, summary, record)
 
@@ -99,7 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
     directories = [RunDirectory.open(path) for path in arguments.runs]
     policy = policy_of(arguments.slo_policy, directories[0].read_record())
     baseline = RunDirectory.open(arguments.inferslo_baseline) if arguments.inferslo_baseline else None
-    judged = judge_runs(directories, policy, baseline=baseline)
+    judged = judge_runs(directories, policy, baseline_levels(baseline, policy))
     if arguments.json:
         print(render_json(judged.verdict, judged.record, judged.summary), end="")
     elif arguments.markdown:

@@ -112,8 +112,8 @@ class RunFacts:
         """All rows of a block, whatever their outcome."""
         self._rows += len(rows)
         self._indices.add(rows["index"])
-        self._prompts.add(rows["prompt_hash"])
         intended, sent = rows["intended"], rows["sent"]
+        self._prompts.add(rows["prompt_hash"][sent >= 0])  # an unsent prompt fills no cache
         inside = self._span.holds(intended)
         self._warmup += int((intended < self._span.start).sum())
         was_sent = sent >= 0

@@ -57,6 +57,12 @@ def test_samples_that_were_lost_or_came_twice() -> None:
     assert (twice["missing_indices"], twice["duplicate_indices"], twice["count_mismatch"]) == (0, 5, 5)
 
 
+def test_prompts_that_were_never_sent_repeat_nothing() -> None:
+    unsent = rows(10, start=9 * S, outcome=Outcome.NEVER_SENT, sent=ABSENT, prompt_hash=0)
+    unsent["sent"] = ABSENT
+    assert facts(joined(rows(90), unsent))["duplicate_prompt_share"] == 0
+
+
 def test_workers_that_were_lost() -> None:
     assert facts(rows(10), workers=[{"lost": True}, {"lost": False, "cpu_share": None}])["lost_workers"] == 1
 
