@@ -26,6 +26,9 @@ class ClosedLoopEngine(Engine):
         self._waiting: list[tuple[int, int]] = []  # due, row
         self._stopped = False
 
+    def warm(self) -> None:
+        self.pool.warm(len(self.workload))
+
     def _begin(self) -> None:
         for row in range(len(self.workload)):
             self._wait(row)

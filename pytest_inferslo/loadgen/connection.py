@@ -125,9 +125,10 @@ class Connection:
         """Sends now, or as soon as the connection stands."""
         self.busy = True
         self.request = request
-        self.sent = ABSENT
         if self.standing:
             self._transmit(request)
+        else:
+            self.sent = ABSENT
 
     def _transmit(self, data: bytes) -> None:
         self.sent = clock()
@@ -253,7 +254,7 @@ class Connection:
         """The answer is recorded: ready for the next request."""
         self.busy = False
         self.served += 1
-        self.idle_since = clock()
+        self.idle_since = self.reply.end
         self.reply.reset()
 
     def close(self) -> None:

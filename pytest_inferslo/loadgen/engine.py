@@ -79,12 +79,25 @@ class Engine:
         self._lag = LoopLag()
         record.stamps, record.pacing = self.stamps.name, self._pacer.name
 
+    def warm(self) -> None:
+        """Opens connections ahead of the load."""
+        self.pool.warm(0)
+
+    @property
+    def warming(self) -> bool:
+        return self.pool.warming
+
+    def measure_clock(self) -> None:
+        self.stamps.measure()
+
     def start(self, epoch: int) -> None:
         """`epoch`: the instant (monotonic ns) of the schedule's zero."""
         self._epoch = self.recorder.epoch = epoch
         self._running = True
         gc.collect()
         gc.freeze()
+        # the hot path makes no cycles: what is collected is the little that others leave
+        gc.set_threshold(100_000, 20, 100)
         self._cpu_started, self._started = time.process_time_ns(), clock()
         self._begin()
         self._finish_when_done()
@@ -202,7 +215,7 @@ class Engine:
 
     def _settle(self, connection: Connection) -> None:
         self._record(connection)
-        if connection.reply.keep_alive and connection.open:
+        if connection.reply.keep_alive:
             connection.released()
             connection.target.idle.append(connection)
         else:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 
 import httptools
 
@@ -33,7 +34,7 @@ class MalformedHttp(Exception):
     """Bytes that are no HTTP/1.x answer."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Head:
     """What an answer's status line and headers say. `content_type` is lower case, without parameters."""
 
@@ -45,6 +46,16 @@ class Head:
     encoding: str
     location: str
     retry_after: bool
+
+    @cached_property
+    def plain_events(self) -> bool:
+        """A chunked stream of events, with nothing to object to: what nearly all heads of a load are."""
+        return (
+            200 <= self.status < 300
+            and self.framing is Framing.CHUNKED
+            and self.content_type == "text/event-stream"
+            and self.encoding in ("", "identity")
+        )
 
 
 class _Fields:

@@ -49,7 +49,8 @@ class Load:
 
     def run(self) -> dict[str, Any]:
         scenario = Scenario.from_dict(self._order.scenario)
-        self._intended = len(scenario.schedule()) if scenario.open_loop else None
+        if scenario.open_loop and self._order.locustfile is None:
+            self._intended = len(scenario.schedule())
         self._members = require(self._crew)
         self._crew.on_message, self._crew.on_loss = self._message, self._lost
         self._crew.measure_clocks()

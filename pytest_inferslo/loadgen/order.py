@@ -10,12 +10,28 @@ PROTOCOL = 1
 
 
 @dataclass(frozen=True)
+class LocustLoad:
+    """Locust's own users as the load, for as long as the order's scenario says. `path` is absolute and exists
+    on
+
+    every worker's host; `users` over all workers; `spawn_rate` 1/s, 0 for all at once; `shape`: follow the
+    file's LoadTestShape instead of `users`.
+    """
+
+    path: str
+    users: int = 1
+    spawn_rate: float = 0.0
+    shape: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
 class LoadOrder:
     """One load to offer. `scenario` is Scenario.to_dict(), `endpoints` Endpoint.to_dict() each; `adapters`
-    the
-
-    run's adapter names, which samples refer to by position. `stamps` and `locustfile` choose other ways to
-    measure: see docs/performance.md and docs/locustfiles.md.
+    the run's adapter names, which samples refer to by position; `stamps` is `kernel` or `clock`; `locustfile`
+    is LocustLoad.to_dict() where Locust's own users are the load.
     """
 
     scenario: dict[str, Any]
@@ -24,6 +40,7 @@ class LoadOrder:
     seed: int
     run_directory: str
     stamps: str = "kernel"
+    locustfile: dict[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

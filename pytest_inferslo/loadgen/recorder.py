@@ -10,7 +10,6 @@ import numpy as np
 
 from pytest_inferslo.core.histogram import fold_gaps
 from pytest_inferslo.core.samples import ABSENT, SAMPLE_DTYPE, Outcome, Rows, SampleBatch
-from pytest_inferslo.loadgen.reply import Reply
 
 _FORMATS = {"<i8": "q", "<i4": "i", "<i2": "h", "|i1": "b"}
 _ROW = struct.Struct("<" + "".join(_FORMATS[SAMPLE_DTYPE[name].str] for name in SAMPLE_DTYPE.names or ()))
@@ -35,7 +34,7 @@ class Recorder:
 
     def add(
         self,
-        reply: Reply,
+        reply: Any,
         index: int,
         intended: int,
         sent: int,

@@ -37,9 +37,11 @@ from pytest_inferslo.loadgen.sse import EventSplitter, fields_of
 BODY_LIMIT = 64 * 1024 * 1024
 ERROR_BODY_LIMIT = 2048
 
+_NO_BODY: list[bytes] = []
 _DONE_EVENT = b"data: [DONE]"
 
 _HEAD, _LENGTH, _SIZE, _CHUNK, _CHUNK_END, _TRAILER, _CLOSE = range(7)
+_UNCHUNKED = (_LENGTH, _CLOSE)
 
 
 class Reply(Answer):
@@ -52,13 +54,11 @@ class Reply(Answer):
         "_dialect",
         "_done",
         "_events",
-        "_head",
         "_in_read",
         "_left",
         "_lexicon",
         "_opening",
         "_said",
-        "_sink",
         "_state",
         "_streaming",
         "_whole",
@@ -81,16 +81,17 @@ class Reply(Answer):
 
     def reset(self) -> None:
         """Ready for the next answer on the same connection."""
-        self.clear()
-        self._head: Head | None = None
+        self.choices = {}
+        self.completed = False
+        self.failure = None
+        self.detail = ""
+        self.prompt_tokens = self.cached_tokens = self.output_tokens = self.reasoning_tokens = ABSENT
         self._buffer = b""
         self._state = _HEAD
         self._left = 0
-        self._body: list[bytes] = []
-        self._body_size = 0
+        self._body = _NO_BODY
         self._done = False
         self._in_read = 0
-        self._sink = self._collect
         self._whole = True
         self._opening = b""
         self._said: Answer | None = None
@@ -100,7 +101,8 @@ class Reply(Answer):
         self.chunks = self.bursts = 0
         self.gaps: list[int] = []
         self.keep_alive = False
-        self._events.reset()
+        if not self._events.fresh:
+            self._events.reset()
 
     def speak(self, dialect: Dialect, streaming: bool) -> None:
         """The next answer is of this kind."""
@@ -129,9 +131,13 @@ class Reply(Answer):
                 rest = self._read_head(data, t)
                 if rest is None:
                     return self.outcome is not None
-                data = rest
-            if data:
+                data, state = rest, self._state
+            if not data:
+                return False
+            if state in _UNCHUNKED:
                 self._read_body(data, t)
+            else:
+                self._read_chunks(data, t)
         except MalformedHttp as error:
             self.keep_alive = False
             self.fail(Outcome.MALFORMED_HTTP, str(error))
@@ -159,7 +165,7 @@ class Reply(Answer):
             self._finish(t)
 
     def _progress(self) -> str:
-        if not self.started:
+        if self._state == _HEAD and not self._buffer:
             return " before any byte of an answer"
         return f" after status {self.status} and {self.chunks} output events"
 
@@ -186,9 +192,12 @@ class Reply(Answer):
             if head.status >= 200:
                 break
         self._buffer = b""
-        self._head = head
         self.status = head.status
         self.keep_alive = head.keep_alive
+        if head.plain_events and self._streaming:
+            self._whole = False
+            self._state = _SIZE
+            return data
         self._judge_head(head, t)
         framing = head.framing
         if framing is Framing.CHUNKED:
@@ -212,7 +221,6 @@ class Reply(Answer):
                 return
             events = head.content_type == "text/event-stream"
             if self._streaming and (events or not head.content_type):
-                self._sink = self._read_events
                 self._whole = False
             elif events:
                 self._fail_at(
@@ -233,7 +241,9 @@ class Reply(Answer):
             self.end = t
 
     def _read_body(self, data: bytes, t: int) -> None:
-        if self._state == _LENGTH:
+        if self._state == _CLOSE:
+            self._sink(data, t)
+        else:
             left = self._left - len(data)
             if left > 0:
                 self._left = left
@@ -246,10 +256,12 @@ class Reply(Answer):
             else:
                 self._sink(data[:left], t)
                 self._end_of_message(data[left:], t)
-        elif self._state == _CLOSE:
-            self._sink(data, t)
+
+    def _sink(self, data: bytes, t: int) -> None:
+        if self._whole:
+            self._collect(data, t)
         else:
-            self._read_chunks(data, t)
+            self._read_events(data, t)
 
     def _read_chunks(self, data: bytes, t: int) -> None:
         if self._buffer:
@@ -301,17 +313,15 @@ class Reply(Answer):
                 position = line_end + 2
                 if not line:
                     self._state = state
-                    self._sink_pieces(pieces, t)
+                    if pieces:
+                        self._sink(b"".join(pieces), t)
                     self._end_of_message(data[position:], t)
                     return
                 if b":" not in line:
                     raise MalformedHttp(f"trailer {line[:80]!r}")
         self._state = state
-        self._sink_pieces(pieces, t)
-
-    def _sink_pieces(self, pieces: list[bytes], t: int) -> None:
         if pieces:
-            self._sink(pieces[0] if len(pieces) == 1 else b"".join(pieces), t)
+            self._sink(b"".join(pieces), t)
 
     def _keep_line(self, line: bytes) -> None:
         if len(line) > LINE_LIMIT or b"\n" in line:
@@ -326,6 +336,8 @@ class Reply(Answer):
         self._finish(t)
 
     def _collect(self, data: bytes, t: int) -> None:
+        if self._body is _NO_BODY:
+            self._body, self._body_size = [], 0
         self._body_size += len(data)
         if self.failure is not None:
             if self._body_size <= ERROR_BODY_LIMIT + len(data):

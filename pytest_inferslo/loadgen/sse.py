@@ -29,6 +29,11 @@ class EventSplitter:
         self._started = False
 
     @property
+    def fresh(self) -> bool:
+        """Nothing was fed yet."""
+        return not self._started and not self._parts and not self._after_cr
+
+    @property
     def between(self) -> bool:
         """The last byte that came ended an event."""
         return self._started and not self._parts and not self._after_cr

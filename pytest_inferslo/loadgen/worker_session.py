@@ -7,6 +7,8 @@ import socket
 import sys
 import time
 import traceback
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import gevent
@@ -18,6 +20,7 @@ from pytest_inferslo.loadgen.closed_loop import ClosedLoopEngine
 from pytest_inferslo.loadgen.engine import Engine
 from pytest_inferslo.loadgen.locust_setup import EngineUser
 from pytest_inferslo.loadgen.locust_stats import add_to_locust
+from pytest_inferslo.loadgen.locustfile import LocustRun
 from pytest_inferslo.loadgen.order import LoadOrder, WorkerRecord
 from pytest_inferslo.loadgen.recorder import Recorder
 from pytest_inferslo.loadgen.workload import Workload
@@ -33,7 +36,7 @@ class WorkerSession:
     def __init__(self, env: Any, runner: Any) -> None:
         self._env = env
         self._runner = runner
-        self._engine: Engine | None = None
+        self._engine: Engine | LocustRun | None = None
         self._recorder: Recorder | None = None
         self._start = gevent.event.AsyncResult()
         for name, listener in (
@@ -73,21 +76,9 @@ class WorkerSession:
         record = WorkerRecord(index, socket.gethostname(), os.getpid())
         try:
             order = LoadOrder.from_dict(data["order"])
-            workload = Workload(order, index, data["workers"])
-            workload.prepare()
             self._recorder = Recorder(index)
             ended = gevent.event.Event()
-            kind = Engine if workload.scenario.open_loop else ClosedLoopEngine
-            self._engine = kind(
-                gevent.get_hub().loop,
-                workload,
-                self._recorder,
-                record,
-                ended.set,
-                share=data["workers"],
-                kernel_stamps=order.stamps == "kernel",
-            )
-            self._name = workload.kinds[0][0].path(workload.targets[0].endpoint.model)
+            self._engine = self._make(order, record, ended.set, data["workers"])
             self._warm(self._engine)
         except Exception as error:
             text = str(error) if isinstance(error, InfersloError) else traceback.format_exc()
@@ -100,24 +91,38 @@ class WorkerSession:
         self._engine = self._recorder = None
         self._runner.send_message("inferslo.finished", {"run": run, "record": record.to_dict()})
 
-    def _warm(self, engine: Engine) -> None:
-        users = len(engine.workload) if isinstance(engine, ClosedLoopEngine) else 0
-        engine.pool.warm(users)
+    def _make(
+        self, order: LoadOrder, record: WorkerRecord, on_end: Callable[[], None], workers: int
+    ) -> Engine | LocustRun:
+        assert self._recorder is not None
+        if order.locustfile is not None:
+            self._name = Path(order.locustfile["path"]).name
+            return LocustRun(order, self._recorder, record, on_end, workers)
+        workload = Workload(order, record.index, workers)
+        workload.prepare()
+        self._name = workload.kinds[0][0].path(workload.targets[0].endpoint.model)
+        kind = Engine if workload.scenario.open_loop else ClosedLoopEngine
+        loop = gevent.get_hub().loop
+        kernel = order.stamps == "kernel"
+        return kind(loop, workload, self._recorder, record, on_end, share=workers, kernel_stamps=kernel)
+
+    def _warm(self, engine: Engine | LocustRun) -> None:
+        engine.warm()
         deadline = time.monotonic() + _WARM_SECONDS
-        while engine.pool.warming and time.monotonic() < deadline:
+        while engine.warming and time.monotonic() < deadline:
             gevent.sleep(0.005)
 
-    def _run(self, engine: Engine, ended: Any) -> None:
+    def _run(self, engine: Engine | LocustRun, ended: Any) -> None:
         epoch = self._start.get()
         if epoch is None:
             engine.stop("stopped before the load")
         else:
             engine.start(epoch)
             while not ended.wait(0.25):
-                engine.stamps.measure()
+                engine.measure_clock()
                 self._stop_without_master(engine)
 
-    def _stop_without_master(self, engine: Engine) -> None:
+    def _stop_without_master(self, engine: Engine | LocustRun) -> None:
         """A master that is out of reach has given this worker up: no load goes on that nobody counts."""
         heard = self._runner.last_heartbeat_timestamp
         if heard is not None and time.time() - heard > _MASTER_SILENCE_SECONDS:

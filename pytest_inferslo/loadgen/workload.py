@@ -23,7 +23,7 @@ from pytest_inferslo.loadgen.target import Target
 #: Requests are prepared before the load up to so many bytes; later ones when the loop has nothing due.
 _AHEAD_BYTES = 128 * 1024 * 1024
 #: How many a closed loop will need is not known.
-_CLOSED_AHEAD_BYTES = 8 * 1024 * 1024
+_CLOSED_AHEAD_BYTES = 16 * 1024 * 1024
 
 Request = tuple[bytes, int]  # the bytes to send, the prompt's hash
 

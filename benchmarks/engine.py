@@ -1,0 +1,351 @@
+"""The load engine's figures, beside its peers: `make bench`, or `python benchmarks/engine.py [SECTION ...]`.
+
+One core for the generator, one for the server (the null server that ships), runs interleaved A B A B, medians and
+ratios. Peers that are not installed are left out and named. `--soak SECONDS` sets the length of the memory section.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+
+from pytest_inferslo.core.arrivals import Arrivals, concurrency, constant, poisson
+from pytest_inferslo.core.endpoint import Endpoint
+from pytest_inferslo.core.prompts import synthetic
+from pytest_inferslo.core.samples import Rows
+from pytest_inferslo.core.scenario import Scenario
+from pytest_inferslo.loadgen.offer import LoadGenerator, LoadOrder, LoadResult, Progress
+from pytest_inferslo.storage.samples import read_batches
+
+PEERS = Path(__file__).parent / "peers"
+PATH = "/v1/chat/completions"
+SERVER_CORE, GENERATOR_CORE = 0, min(1, (os.cpu_count() or 1) - 1)
+ROUNDS = 3
+SECONDS = 3.0
+USERS = 50
+
+Figure = dict[str, float]
+
+
+def pinned(core: int, *command: str) -> list[str]:
+    return ["taskset", "-c", str(core), *command]
+
+
+@contextmanager
+def null_server(*options: str) -> Iterator[tuple[str, psutil.Process]]:
+    command = pinned(SERVER_CORE, sys.executable, "-m", "pytest_inferslo.servers.null", *options)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        try:
+            yield f"http://127.0.0.1:{server.stdout.readline().strip()}", psutil.Process(server.pid)
+        finally:
+            server.terminate()
+
+
+class Ours:
+    """A real master and one worker; the worker alone on its core."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._runs = 0
+        self.generator = LoadGenerator(folder / "logs")
+
+    def offer(
+        self,
+        url: str,
+        arrivals: Arrivals,
+        seconds: float,
+        *,
+        stamps: str = "kernel",
+        on_progress: Callable[[Progress], None] | None = None,
+        keep: bool = True,
+        **fields: Any,
+    ) -> tuple[LoadResult, Rows]:
+        scenario = Scenario(arrivals=arrivals, prompts=synthetic(64, 1), duration=seconds, drain=5, **fields)
+        self._runs += 1
+        directory = self._folder / f"run{self._runs}"
+        order = LoadOrder(scenario.to_dict(), [Endpoint(url, "m").to_dict()], [], 1, str(directory), stamps)
+        self.generator._wait_until_ready()
+        master, worker = self.generator.pids()
+        os.sched_setaffinity(master, {SERVER_CORE})
+        os.sched_setaffinity(worker, {GENERATOR_CORE})
+        result = self.generator.offer(order, on_progress=on_progress)
+        rows = np.concatenate([b.samples for b in read_batches(directory)]) if keep else np.empty(0)
+        shutil.rmtree(directory)
+        if result.errors or (keep and (rows["outcome"] != 0).any()):
+            print("   !", result.outcomes, result.errors)
+        return result, rows
+
+    def close(self) -> None:
+        self.generator.close()
+
+
+def ours_closed(ours: Ours, url: str) -> Figure:
+    result, rows = ours.offer(url, concurrency(USERS), SECONDS)
+    cpu = result.workers[0]["cpu_ns"] / 1e9
+    return {
+        "us/request": cpu / len(rows) * 1e6,
+        "us/chunk": cpu / rows["chunks"].sum() * 1e6,
+        "requests/s": len(rows) / SECONDS,
+    }
+
+
+def wrk_closed(url: str, chunks: int) -> Figure:
+    script = Path(tempfile.gettempdir()) / "inferslo-wrk.lua"
+    body = json.dumps(
+        {
+            "model": "m",
+            "max_tokens": 1,
+            "stream": True,
+            "messages": [{"role": "user", "content": "hello " * 64}],
+        }
+    )
+    body = body.replace('"stream": true', '"stream":true')
+    script.write_text(
+        f'wrk.method="POST"\nwrk.body=[[{body}]]\nwrk.headers["Content-Type"]="application/json"\n'
+    )
+    command = pinned(
+        GENERATOR_CORE, "wrk", "-t1", f"-c{USERS}", f"-d{SECONDS:g}s", "-s", str(script), url + PATH
+    )
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    requests = int(next(line for line in text.splitlines() if "requests in" in line).split()[0])
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return {
+        "us/request": cpu / requests * 1e6,
+        "us/chunk": cpu / requests / chunks * 1e6,
+        "requests/s": requests / SECONDS,
+    }
+
+
+def peer(script: str, url: str, *options: str) -> dict[str, Any]:
+    command = pinned(GENERATOR_CORE, sys.executable, str(PEERS / script), url + PATH, *options)
+    out = subprocess.run(command, capture_output=True, text=True, check=False)
+    if out.returncode:
+        raise RuntimeError(out.stderr.strip().splitlines()[-1] if out.stderr else f"{script} failed")
+    found: dict[str, Any] = json.loads(out.stdout.splitlines()[-1])
+    return found
+
+
+def peer_closed(script: str, url: str, *options: str) -> Figure:
+    found = peer(script, url, "--users", str(USERS), "--seconds", str(SECONDS), *options)
+    return {
+        "us/request": found["cpu_s"] / found["requests"] * 1e6,
+        "requests/s": found["requests"] / found["wall_s"],
+    }
+
+
+def interleaved(runs: dict[str, Callable[[], Figure]]) -> dict[str, dict[str, list[float]]]:
+    """Every run once a round, rounds one after another; a run that cannot be made is left out, and said."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for _ in range(ROUNDS):
+        for name, run in list(runs.items()):
+            try:
+                figures = run()
+            except (RuntimeError, OSError, subprocess.CalledProcessError) as error:
+                print(f"   {name}: left out ({error})")
+                del runs[name]
+                continue
+            for key, value in figures.items():
+                found.setdefault(name, {}).setdefault(key, []).append(value)
+    return found
+
+
+def table(found: dict[str, dict[str, list[float]]], key: str, base: str) -> None:
+    if base not in found:
+        base = next(iter(found))
+    unit = statistics.median(found[base][key])
+    for name, figures in found.items():
+        if key in figures:
+            middle = statistics.median(figures[key])
+            spread = f"{min(figures[key]):.1f}..{max(figures[key]):.1f}"
+            rate = statistics.median(figures.get("requests/s", [0.0]))
+            print(
+                f"   {name:<26}{middle:>9.1f} {key:<11}{middle / unit:>7.2f} x {base}   [{spread}]   {rate:>9,.0f} requests/s"
+            )
+
+
+def requests_section(ours: Ours) -> None:
+    print("CPU per request: streams of one token, closed loop of 50 connections")
+    with null_server() as (url, _):
+        found = interleaved(
+            {
+                "wrk": lambda: wrk_closed(url, 1),
+                "pytest-inferslo": lambda: ours_closed(ours, url),
+                "Locust FastHttpUser": lambda: peer_closed("locust_users.py", url),
+                "aiohttp": lambda: peer_closed("aiohttp_client.py", url),
+            }
+        )
+    table(found, "us/request", "wrk")
+
+
+def chunks_section(ours: Ours) -> None:
+    print("CPU per chunk: streams of 64 chunks, each in a segment of its own, closed loop of 50 connections")
+    with null_server("--chunks", "64", "--gap-ms", "0.01") as (url, _):
+        found = interleaved(
+            {"wrk": lambda: wrk_closed(url, 64), "pytest-inferslo": lambda: ours_closed(ours, url)}
+        )
+    table(found, "us/chunk", "wrk")
+
+
+def streams_section(ours: Ours) -> None:
+    print("Streams of 16 chunks (first after 20 ms, then every 5 ms), open loop, one core")
+    with null_server("--chunks", "16", "--first-ms", "20", "--gap-ms", "5") as (url, server):
+        for rate in (1000, 2000, 3000, 4000, 5000, 6000, 7000):
+            busy = sum(server.cpu_times()[:2])
+            result, rows = ours.offer(url, constant(rate), SECONDS)
+            busy = (sum(server.cpu_times()[:2]) - busy) / SECONDS
+            lag = np.percentile(rows["sent"] - rows["intended"], [50, 99]) / 1e6
+            ttft = np.percentile(rows["first"] - rows["sent"], [50, 99]) / 1e6
+            cpu = result.workers[0]["cpu_share"]
+            print(
+                f"   {rate:>6}/s  send lag p50 {lag[0]:.3f} p99 {lag[1]:.3f} ms   service ttft p50 {ttft[0]:.2f}"
+                f" p99 {ttft[1]:.2f} ms   worker {cpu:.0%}, server {busy:.0%} of a core"
+            )
+            if lag[1] > 5:
+                break
+
+
+def error_section(ours: Ours) -> None:
+    print(
+        "What the client adds: p50 and p99 of service ttft less those of the server's own log, ms (server: 20 ms)"
+    )
+    for rate in (500, 2000, 5000):
+        users = ["--users", str(max(10, rate // 20))]
+        runs: dict[str, Callable[[str], Any]] = {
+            "kernel stamps": lambda url, rate=rate: _service(ours, url, rate, "kernel"),
+            "clock stamps": lambda url, rate=rate: _service(ours, url, rate, "clock"),
+            "Locust HttpUser": lambda url, rate=rate, users=users: peer(
+                "locust_users.py",
+                url,
+                "--kind",
+                "http",
+                "--rate",
+                str(rate),
+                "--seconds",
+                str(SECONDS),
+                *users,
+            )["service_ns"],
+            "Locust FastHttpUser": lambda url, rate=rate, users=users: peer(
+                "locust_users.py", url, "--rate", str(rate), "--seconds", str(SECONDS), *users
+            )["service_ns"],
+            "aiohttp": lambda url, rate=rate: peer(
+                "aiohttp_client.py", url, "--rate", str(rate), "--seconds", str(SECONDS)
+            )["service_ns"],
+        }
+        for name, run in runs.items():
+            try:
+                added = _added(run)
+            except RuntimeError as error:
+                print(f"   {rate:>5}/s {name:<20} left out ({error})")
+                continue
+            print(f"   {rate:>5}/s {name:<20} p50 {added[0]:+8.3f}   p99 {added[1]:+8.3f}")
+
+
+def _service(ours: Ours, url: str, rate: int, stamps: str) -> Any:
+    _, rows = ours.offer(url, poisson(rate), SECONDS, stamps=stamps)
+    return rows["first"] - rows["sent"]
+
+
+def _added(run: Callable[[str], Any]) -> Any:
+    with tempfile.NamedTemporaryFile() as log:
+        with null_server("--first-ms", "20", "--truth", log.name) as (url, _):
+            measured = np.array(run(url), np.float64)
+        pairs = np.fromfile(log.name, np.int64).reshape(-1, 2)
+    truth = (pairs[:, 1] - pairs[:, 0]).astype(np.float64)
+    return (np.percentile(measured, [50, 99]) - np.percentile(truth, [50, 99])) / 1e6
+
+
+def rate_section(ours: Ours) -> None:
+    seconds = 60.0
+    print(f"10,000/s for {seconds:g} s through master and worker")
+    with null_server() as (url, _):
+        result, rows = ours.offer(url, constant(10_000), seconds)
+    lag = np.percentile(rows["sent"] - rows["intended"], [50, 99, 99.9]) / 1e6
+    print(
+        f"   delivered {len(rows) / 10_000 / seconds:.2%}, {result.counts['succeeded']} succeeded; send lag p50 {lag[0]:.3f}"
+        f" p99 {lag[1]:.3f} p99.9 {lag[2]:.3f} ms; worker {result.workers[0]['cpu_share']:.0%} of a core"
+    )
+
+
+def stall_section(ours: Ours) -> None:
+    print("A stall of 1 s in every 10 s at 100/s: p99 from the intended start against the schedule's truth")
+    with null_server("--stall-every-ms", "10000", "--stall-ms", "1000") as (url, _):
+        _, rows = ours.offer(url, constant(100), 30)
+    e2e = (rows["last"] - rows["intended"]) / 1e6
+    # of 1,000 requests in 10 s, 100 meet the stall and wait for 1000, 990, ... ms of it: p99 is the tenth longest
+    print(
+        f"   p99 {np.percentile(e2e, 99, method='inverted_cdf'):.1f} ms; truth 900 to 910 ms; max {e2e.max():.1f} ms"
+    )
+
+
+def memory_section(ours: Ours, seconds: float) -> None:
+    print(f"Memory at 10,000/s for {seconds:g} s, MiB resident")
+    seen: list[tuple[float, ...]] = []
+
+    def look(progress: Progress) -> None:
+        if progress.elapsed_s >= 10 * len(seen):
+            sizes = (psutil.Process(pid).memory_info().rss / 2**20 for pid in ours.generator.pids())
+            seen.append((progress.elapsed_s, *sizes))
+
+    with null_server() as (url, _):
+        result, _ = ours.offer(url, constant(10_000), seconds, on_progress=look, keep=False)
+    for elapsed, master, worker in seen:
+        print(f"   {elapsed:6.0f} s   master {master:7.1f}   worker {worker:7.1f}")
+    print(f"   {result.counts['succeeded']:,} succeeded of {result.counts['intended']:,}")
+
+
+SECTIONS: dict[str, Callable[[Ours], None]] = {
+    "requests": requests_section,
+    "chunks": chunks_section,
+    "streams": streams_section,
+    "error": error_section,
+    "rate": rate_section,
+    "stall": stall_section,
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument(
+        "sections", nargs="*", metavar="SECTION", help=f"of {', '.join(SECTIONS)}; all when none is named"
+    )
+    parser.add_argument(
+        "--soak", type=float, default=0.0, metavar="SECONDS", help="also watch the memory for so long"
+    )
+    args = parser.parse_args()
+    unknown = [name for name in args.sections if name not in SECTIONS]
+    if unknown:
+        parser.error(f"unknown section {unknown[0]!r}")
+    load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
+    print(f"{os.cpu_count()} CPUs, load average before: {load}; {time.strftime('%Y-%m-%d %H:%M')}")
+    with tempfile.TemporaryDirectory(prefix="inferslo-bench-") as folder:
+        ours = Ours(Path(folder))
+        try:
+            for name in args.sections or SECTIONS:
+                SECTIONS[name](ours)
+            if args.soak:
+                memory_section(ours, args.soak)
+        finally:
+            ours.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
