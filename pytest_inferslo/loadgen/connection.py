@@ -240,14 +240,14 @@ class Connection:
         """Whether the server's keep-alive time ran out just as the request left.
 
         Only a connection that had served before and then lain idle for a second or more, and that closed
-        within 50 ms of the send without a byte of an answer, counts as that.
+        within 0.1 s of the send without a byte of an answer, counts as that.
         """
         return (
             self.served > 0
             and not self.reply.started
             and self.sent != ABSENT
             and self.sent - self.idle_since >= _SECOND
-            and now - self.sent <= 50_000_000
+            and now - self.sent <= 100_000_000
         )
 
     def released(self) -> None:
