@@ -12,7 +12,7 @@ from pytest_inferslo import Scenario, bursts, synthetic
 def test_bursty(offer_load):
     offer_load(
         Scenario(
-            arrivals=bursts(base="24/s", peak="72/s", every="4s", length="0.8s"),
+            arrivals=bursts(base="28/s", peak="84/s", every="4s", length="0.8s"),
             warmup="2s",
             duration="28s",
             prompts=synthetic(input_tokens=(16, 64), output_tokens=8),

@@ -9,7 +9,7 @@ from pytest_inferslo import Scenario, poisson, synthetic
 def test_poisson(offer_load):
     offer_load(
         Scenario(
-            arrivals=poisson("30/s"),
+            arrivals=poisson("36/s"),
             warmup="2s",
             duration="28s",
             prompts=synthetic(input_tokens=(16, 64), output_tokens=8),

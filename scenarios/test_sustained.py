@@ -9,7 +9,7 @@ from pytest_inferslo import Scenario, constant, synthetic
 def test_sustained(offer_load):
     offer_load(
         Scenario(
-            arrivals=constant("30/s"),
+            arrivals=constant("36/s"),
             warmup="2s",
             duration="28s",
             prompts=synthetic(input_tokens=(16, 64), output_tokens=8),
