@@ -38,6 +38,7 @@ def test_script_in_units() -> None:
     ("value", "message"),
     [
         ({"fault": []}, "unknown key 'fault'"),
+        ({"seed": "lucky"}, "seed: 'lucky' is not a whole number"),
         ({"faults": {"kind": "error"}}, "faults: a list is wanted, got dict"),
         ({"faults": ["error"]}, "fault 1: a mapping with `kind` is wanted"),
         (

@@ -259,6 +259,23 @@ def test_errors_are_vllms(
         assert error["message"] == message
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v2/models/m/infer", {"inputs": 3}),
+        ("/v2/models/m/infer", {"inputs": [None]}),
+        ("/v1/load_lora_adapter", {"lora_name": ["a"], "lora_path": "/a"}),
+        ("/v1/unload_lora_adapter", {"lora_name": ["a"]}),
+        ("/tokenize", {"messages": [["a"]]}),
+        ("/v1/embeddings", {"input": [None]}),
+        ("/v1/responses", {"input": [1]}),
+        ("/simulated/faults", {"faults": 3}),
+    ],
+)
+def test_values_of_a_wrong_type_are_refused(server: Server, path: str, body: dict[str, Any]) -> None:
+    assert server.post(path, body).status_code == 400
+
+
 def test_bad_json_unknown_path_and_wrong_method(server: Server) -> None:
     answer = server.http.post(f"{server.url}/v1/completions", data=b'{"model": ', timeout=20)
     error = answer.json()["error"]

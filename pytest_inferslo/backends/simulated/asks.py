@@ -107,8 +107,8 @@ def invalid(field: str, problem: str, value: Any) -> ApiError:
     return ApiError(400, f"{field} {problem}, got {value}. (parameter={field}, value={value})", param=field)
 
 
-def chat_ask(value: Mapping[str, Any], adapter: str | None, limits: Limits) -> Ask:
-    """An ask from the body of /v1/chat/completions."""
+def checked_messages(value: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The conversation of a chat body: at least one message, each an object."""
     messages = value.get("messages")
     if messages is None:
         raise missing("messages", value)
@@ -118,6 +118,12 @@ def chat_ask(value: Mapping[str, Any], adapter: str | None, limits: Limits) -> A
         raise ApiError(
             400, "messages must hold at least one message. (parameter=messages, value=[])", param="messages"
         )
+    return messages
+
+
+def chat_ask(value: Mapping[str, Any], adapter: str | None, limits: Limits) -> Ask:
+    """An ask from the body of /v1/chat/completions."""
+    messages = checked_messages(value)
     limit = value.get("max_completion_tokens")
     if limit is None:
         limit = value.get("max_tokens")

@@ -118,7 +118,10 @@ def parse_script(value: Mapping[str, Any], where: str) -> Script:
     if not isinstance(entries, list):
         raise BackendConfigError(f"{where}: faults: a list is wanted, got {type(entries).__name__}")
     faults = tuple(_parse_fault(entry, f"{where}: fault {number}") for number, entry in enumerate(entries, 1))
-    return Script(faults, int(value.get("seed", 0)))
+    seed = value.get("seed", 0)
+    if not isinstance(seed, int):
+        raise BackendConfigError(f"{where}: seed: {seed!r} is not a whole number")
+    return Script(faults, seed)
 
 
 def _parse_fault(entry: Any, where: str) -> Fault:

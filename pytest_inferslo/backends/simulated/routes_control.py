@@ -57,7 +57,7 @@ class _Control:
         """Loads an adapter as vLLM does at run time; the path is recorded, not read."""
         value = parse_json(exchange.body)
         name, path = value.get("lora_name"), value.get("lora_path")
-        if not name or not path:
+        if not (isinstance(name, str) and isinstance(path, str) and name and path):
             raise ApiError(400, "Both 'lora_name' and 'lora_path' must be provided.", "InvalidUserInput")
         adapters = self._server.settings.adapters
         if name in adapters and not value.get("load_inplace"):
@@ -69,14 +69,14 @@ class _Control:
             )
         await asyncio.sleep(self._server.settings.profile.lora_load_ms / 1e3)
         self._server.engine.unload(name)
-        adapters[str(name)] = str(path)
-        self._server.engine.preload(str(name))
+        adapters[name] = path
+        self._server.engine.preload(name)
         _reply_text(exchange, f"Success: LoRA adapter '{name}' added successfully.")
 
     async def unload(self, exchange: Exchange) -> None:
         value = parse_json(exchange.body)
         name = value.get("lora_name")
-        if not name:
+        if not isinstance(name, str) or not name:
             raise ApiError(
                 400, "'lora_name' needs to be provided to unload a LoRA adapter.", "InvalidUserInput"
             )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_inferslo.backends.simulated.asks import (
     ApiError,
     chat_ask,
+    checked_messages,
     completion_ask,
     embedding_inputs,
     missing,
@@ -109,8 +110,8 @@ class _OpenAI:
 
     async def tokenize(self, exchange: Exchange) -> None:
         value, _adapter = self._body(exchange)
-        if isinstance(value.get("messages"), list):
-            tokens = chat_tokens(value["messages"])
+        if "messages" in value:
+            tokens = chat_tokens(checked_messages(value))
         elif isinstance(value.get("prompt"), str):
             tokens = tokenize(value["prompt"])
         else:

@@ -111,7 +111,10 @@ class _Triton:
 
     async def infer(self, name: str, exchange: Exchange) -> None:
         value = parse_json(exchange.body)
-        inputs = {entry.get("name"): entry.get("data") for entry in value.get("inputs") or []}
+        entries = value.get("inputs")
+        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+            raise ApiError(400, "inputs: a list of tensors is wanted", param="inputs")
+        inputs = {str(entry.get("name")): entry.get("data") for entry in entries}
         text, limit = (_first(inputs.get(key)) for key in ("text_input", "max_tokens"))
         ask = text_ask(text, limit, name, False, self._server.limits)
         await self._server.generate(exchange, ask, InferFormat(name))
