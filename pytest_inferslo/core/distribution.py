@@ -61,6 +61,7 @@ class SlotsOver(Mapping[float, Ints]):
     """
 
     def __init__(self, limits: Sequence[float], slots: int) -> None:
+        self._slots = slots
         self._limits = np.unique(np.array(limits, np.float64))
         self._steps = len(self._limits) + 1
         self._counts = np.zeros(slots * self._steps, np.int64)
@@ -73,7 +74,15 @@ class SlotsOver(Mapping[float, Ints]):
         position = int(np.searchsorted(self._limits, limit))
         if position == len(self._limits) or self._limits[position] != limit:
             raise KeyError(limit)
-        return self._counts.reshape(-1, self._steps)[:, position + 1 :].sum(axis=1)
+        return self._per_step()[:, position + 1 :].sum(axis=1)
+
+    @property
+    def everything(self) -> Ints:
+        """All values per slot."""
+        return self._per_step().sum(axis=1)
+
+    def _per_step(self) -> Ints:
+        return self._counts.reshape(self._slots, self._steps)
 
     def __iter__(self) -> Iterator[float]:
         return iter(self._limits.tolist())
@@ -83,6 +92,7 @@ class SlotsOver(Mapping[float, Ints]):
 
     def add(self, values: npt.NDArray[Any], buckets: Ints, slots: Ints) -> None:
         if len(self) == 0:
+            add_at(self._counts, slots)
             return
         steps = self._step_of[buckets + 1]
         close = np.flatnonzero(steps < 0)
@@ -94,8 +104,7 @@ class SlotsOver(Mapping[float, Ints]):
         """`counts` values of buckets whose upper bounds are `highs`: a bucket that holds a limit is over
         it.
         """
-        if len(self):
-            add_at(self._counts, slots * self._steps + np.searchsorted(self._limits, highs), counts)
+        add_at(self._counts, slots * self._steps + np.searchsorted(self._limits, highs), counts)
 
 
 @dataclass(eq=False)
@@ -121,16 +130,18 @@ class Distribution:
     histogram: Histogram = field(default_factory=Histogram)
     absent: int = 0
     unknown: int = 0
-    slot_count: Ints = field(init=False)
     slot_failures: Ints = field(init=False)
     slot_total: Floats = field(init=False)
     slot_over: SlotsOver = field(init=False)
 
     def __post_init__(self) -> None:
-        self.slot_count = np.zeros(self.slots, np.int64)
         self.slot_failures = np.zeros(self.slots, np.int64)
         self.slot_total = np.zeros(self.slots, np.float64)
         self.slot_over = SlotsOver(self.limits, self.slots)
+
+    @property
+    def slot_count(self) -> Ints:
+        return self.slot_over.everything
 
     @property
     def count(self) -> int:
@@ -176,7 +187,6 @@ class Distribution:
             return
         self.histogram.add(values, buckets)
         if self.slots:
-            add_at(self.slot_count, slots)
             add_at(self.slot_total, slots, values)
             self.slot_over.add(values, buckets, slots)
 
@@ -192,7 +202,6 @@ class Distribution:
             return
         self.histogram.add_buckets(buckets, counts)
         if self.slots:
-            add_at(self.slot_count, slots, counts)
             add_at(self.slot_total, slots, (lows + highs) / 2 * counts)
             self.slot_over.add_folded(highs, counts, slots)
 
