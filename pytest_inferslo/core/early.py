@@ -22,12 +22,16 @@ from pytest_inferslo.core.metrics import Source
 from pytest_inferslo.core.objective import Objective
 from pytest_inferslo.core.policy import Policy
 from pytest_inferslo.core.pool import Pool
+from pytest_inferslo.core.questions import scopes
 from pytest_inferslo.core.rubric import Scored, decides, score
+from pytest_inferslo.core.share_evidence import level_clustering
 from pytest_inferslo.core.summary import Summary
 from pytest_inferslo.core.verdict import Finding, Status
 
 #: Seconds of a run before which nothing is certain: how neighbours are alike cannot be seen sooner.
 FEWEST_SECONDS = {Status.FAIL: 5, Status.PASS: 10}
+#: Requests that are worth one independent one; beyond it a run is not stopped for a PASS.
+MOST_ALIKE = 8.0
 
 
 @dataclass(frozen=True)
@@ -78,11 +82,22 @@ def decide(
         for penalty in mine.rubric.penalties
     ]
     status, _ = score(mine.rubric, scored, penalties)
-    if status is Status.PASS and mine.budget is not None:
+    if status is Status.PASS and (mine.budget is not None or _too_alike(mine, bench.pool)):
         status = Status.INCONCLUSIVE
     if status not in FEWEST_SECONDS or seconds < FEWEST_SECONDS[status]:
         return Decision(None, _open(scored))
     return Decision(status, f"{status.value} is certain after {seconds}s: {_why(scored, status)}")
+
+
+def _too_alike(policy: Policy, pool: Pool) -> bool:
+    """Whether a calm stretch may be all that was seen: a busy queue has those, and then its slow requests come."""
+    sampled = (Source.SAMPLE, Source.GAP)
+    for objective in policy.judged():
+        for scope in scopes(objective, pool.first.frame) if objective.metric.source in sampled else ():
+            found = pool.distributions(objective.metric.name, scope)
+            if level_clustering(found, pool.strata(scope)).effect > MOST_ALIKE:
+                return True
+    return False
 
 
 def _sure(objective: Objective, found: Finding) -> Finding:

@@ -87,14 +87,14 @@ class Bench:
 
     def __init__(self, policy: Policy, pool: Pool, baseline: Baseline | None) -> None:
         self._policy = policy
-        self._pool = pool
+        self.pool = pool
         self._baseline = baseline
         self._ceiling = recovery_ceiling(policy)
         self.rules = _rules(policy, pool)
 
     def findings(self, objective: Objective) -> list[Finding]:
         """One for each scope that the objective speaks of."""
-        found = scopes(objective, self._pool.first.frame)
+        found = scopes(objective, self.pool.first.frame)
         if not found:
             nothing = not_measured(f"the run has nothing that {objective.scope} stands for")
             return [finding(objective, Scope(), nothing)]
@@ -110,14 +110,14 @@ class Bench:
 
     def _evidence(self, objective: Objective, scope: Scope) -> Evidence:
         return evidence_of(
-            objective, self._pool, scope, self.rules, self._baseline, self._policy.prices, self._ceiling
+            objective, self.pool, scope, self.rules, self._baseline, self._policy.prices, self._ceiling
         )
 
     def _conditional(self, objective: Objective, found: Sequence[Scope]) -> Iterable[Finding]:
         """`while`: only the phases in which the condition held; and the load must have reached its edge."""
         condition = objective.condition
         assert condition is not None
-        seen = {scope: self._pool.level(condition.metric.name, scope) for scope in found}
+        seen = {scope: self.pool.level(condition.metric.name, scope) for scope in found}
         known = [value for value in seen.values() if value is not None]
         if not known:
             yield finding(

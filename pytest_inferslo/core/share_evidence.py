@@ -25,6 +25,8 @@ _TELLING = 2
 #: How many slow requests it takes to see how slow ones cluster: so many times what is allowed, and no fewer than this.
 _TIMES_ALLOWED = (2.0, 5.0)
 _FEWEST_SLOW = 20.0
+#: Independent seconds of the level of a metric without which nothing is proved about it.
+FEWEST_SWINGS = 6.0
 #: The share whose proof a promise about every request must have enough requests for.
 _CENSUS_SHARE = 0.99
 
@@ -60,8 +62,9 @@ def _whole(
     within, over = (n - bad) * worth, bad * worth
     status = Status.INCONCLUSIVE
     reason = ""
+    swings = _seconds_seen(found, pool.strata(scope))
     if rules.proves(within, over, share):
-        status = Status.PASS
+        status = Status.PASS if swings >= FEWEST_SWINGS else Status.INCONCLUSIVE
     elif rules.refutes(within, over, share) or _outage(objective, n, bad, share, rules):
         status = Status.FAIL
         reason = f"{bad} of {n} requests are beyond the limit"
@@ -75,9 +78,22 @@ def _whole(
             reason = (
                 f"{histogram.failures} of {n} requests failed, so that this percentile has no finite value"
             )
-    if status is Status.INCONCLUSIVE:
+    if status is Status.INCONCLUSIVE and swings < FEWEST_SWINGS:
+        reason = (
+            f"the level drifts: these {pool.seconds(scope):.0f}s are worth {swings:.1f} independent ones, and "
+            f"{FEWEST_SWINGS:g} are the least to prove anything; a longer run shows whether it settles"
+        )
+    elif status is Status.INCONCLUSIVE:
         reason = what_is_missing(n - bad, bad, worth, share, n / pool.seconds(scope), rules)
     return Evidence(status, observed, n, n * worth, interval, reason)
+
+
+def _seconds_seen(found: Sequence[Seconds], strata: Array) -> float:
+    """Independent seconds of the metric's mean; no bound where there is no such metric."""
+    if not found:
+        return math.inf
+    totals = np.concatenate([d.slot_total for d in found])
+    return statistics.effective_seconds(totals, np.concatenate([d.slot_count for d in found]), strata)
 
 
 def _outage(objective: Objective, n: int, bad: int, share: float, rules: Rules) -> bool:
@@ -267,10 +283,15 @@ def tail_clustering(
             clusterings.append(statistics.share_clustering(over, trials, strata))
             wanted = [least for least in wanted if least > over.sum()]
     if wanted:
-        counts = np.concatenate([d.slot_count for d in found])
-        totals = np.concatenate([d.slot_total for d in found])
-        clusterings.append(statistics.mean_clustering(totals, counts, _variance(found), strata))
+        clusterings.append(level_clustering(found, strata))
     return clusterings
+
+
+def level_clustering(found: Sequence[Seconds], strata: Array) -> Clustering:
+    """How alike neighbours are in the values themselves."""
+    counts = np.concatenate([d.slot_count for d in found])
+    totals = np.concatenate([d.slot_total for d in found])
+    return statistics.mean_clustering(totals, counts, _variance(found), strata)
 
 
 def _variance(found: Sequence[Seconds]) -> float:

@@ -207,6 +207,25 @@ def _residuals(totals: Floats, counts: Floats, strata: npt.NDArray[Any] | None) 
     return residuals
 
 
+def effective_seconds(
+    slot_total: Floats, slot_count: npt.NDArray[Any], strata: npt.NDArray[Any] | None = None
+) -> float:
+    """How many independent seconds the mean of a metric has been seen for, as an AR(1) of its seconds.
+
+    n (1 - r) / (1 + r) with r the correlation of neighbours: a run that is short against the ups and downs
+    of its latency has not seen them, however many requests it holds.
+    """
+    used = slot_count > 0
+    n = int(used.sum())
+    if n < 3:
+        return float(n)
+    totals, counts = slot_total[used].astype(float), slot_count[used].astype(float)
+    series = _residuals(totals, counts, None if strata is None else strata[used]) / counts
+    variance = float(series @ series)
+    correlation = float(series[1:] @ series[:-1]) / variance if variance > 0 else 0.0
+    return n * (1 - max(0.0, correlation)) / (1 + max(0.0, correlation))
+
+
 def _clustering(residuals: Floats, independent: float) -> Clustering:
     """`residuals` sum to 0 over the slots; `independent` is the variance of their sum if requests were so."""
     block = block_length(residuals)
