@@ -64,7 +64,7 @@ class SlotsOver(Mapping[float, Ints]):
         self._slots = slots
         self._limits = np.unique(np.array(limits, np.float64))
         self._steps = len(self._limits) + 1
-        self._counts = np.zeros(slots * self._steps, np.int64)
+        self._counts = np.zeros(slots * self._steps, np.int32)
         if len(self._limits):
             own = LAYOUT.bucket_of(self._limits) + 1
             self._step_of = np.searchsorted(own, np.arange(LAYOUT.buckets + 2)).astype(np.int16)
@@ -74,14 +74,14 @@ class SlotsOver(Mapping[float, Ints]):
         position = int(np.searchsorted(self._limits, limit))
         if position == len(self._limits) or self._limits[position] != limit:
             raise KeyError(limit)
-        return self._per_step()[:, position + 1 :].sum(axis=1)
+        return self._per_step()[:, position + 1 :].sum(axis=1, dtype=np.int64)
 
     @property
     def everything(self) -> Ints:
         """All values per slot."""
-        return self._per_step().sum(axis=1)
+        return self._per_step().sum(axis=1, dtype=np.int64)
 
-    def _per_step(self) -> Ints:
+    def _per_step(self) -> npt.NDArray[np.int32]:
         return self._counts.reshape(self._slots, self._steps)
 
     def __iter__(self) -> Iterator[float]:

@@ -16,11 +16,13 @@ from pytest_inferslo.core.readings import Reading
 from pytest_inferslo.core.samples import Outcome, Rows, SampleBatch
 from pytest_inferslo.core.series import SeriesStore
 from pytest_inferslo.core.summary import Breakdown, Key, Question, Summary
-from pytest_inferslo.core.tally import Goals, Tally
+from pytest_inferslo.core.tally import Goals, OutcomeTally, Tally
 from pytest_inferslo.core.values import Choice, Columns, Values, both, chosen
 
 #: Rows that are folded together: numpy's cost per call is spread over them, and they fit the cache's reach.
 BLOCK = 32_768
+#: A block is longer by itself for every so many scopes, each of which costs a fixed time per block.
+_SCOPES_PER_BLOCK = 64
 
 
 class Fold:
@@ -49,21 +51,23 @@ class Fold:
             for metric in ("ttft", "e2e")
         }
         parts = [scope for scopes in self._parts.values() for scope in scopes]
-        scopes = dict.fromkeys([ALL, *(question.scope for question in questions), *parts])
+        self._part_tallies = {scope: OutcomeTally(self._frame.span(scope.phase)) for scope in parts}
+        scopes = dict.fromkeys([ALL, *(question.scope for question in questions)])
         self._tallies = {
-            scope: Tally(scope, self._frame.span(scope.phase), self._goals)
+            scope: Tally(self._frame.span(scope.phase), goals=self._goals)
             for scope in scopes
             if self._frame.missing(scope) is None
         }
         self._facts = RunFacts(self._frame)
         self._readings = SeriesStore()
+        self._block = BLOCK * (1 + (len(self._tallies) + len(self._part_tallies)) // _SCOPES_PER_BLOCK)
         self._held: list[SampleBatch] = []
         self._held_rows = 0
 
     def add(self, batch: SampleBatch) -> None:
         self._held.append(batch)
         self._held_rows += len(batch.samples) + len(batch.gaps)
-        if self._held_rows >= BLOCK:
+        if self._held_rows >= self._block:
             self._fold_held()
 
     def add_readings(self, readings: Iterable[Reading]) -> None:
@@ -103,7 +107,7 @@ class Fold:
     def _breakdown(self, scope: Scope) -> Breakdown:
         name = next(n for n in (scope.endpoint, scope.adapter, scope.phase, scope.stream) if n is not None)
         parts = self._part_distributions
-        return Breakdown(name, self._tallies[scope].counts, parts["ttft", scope], parts["e2e", scope])
+        return Breakdown(name, self._part_tallies[scope].counts, parts["ttft", scope], parts["e2e", scope])
 
     def _fold_held(self) -> None:
         held, self._held, self._held_rows = self._held, [], 0
@@ -118,22 +122,17 @@ class Fold:
         succeeded = rows["outcome"] == Outcome.SUCCESS
         ok, failed = rows.where(succeeded), rows.where(~succeeded)
         self._facts.add(rows)
-        picks = {scope: _Pick(self._frame, scope, ok, failed) for scope in self._tallies}
-        for scope, tally in self._tallies.items():
-            tally.add(ok, picks[scope].ok_any_time, failed, picks[scope].failed_any_time)
-        for (metric, scope), distribution in [
-            *self._distributions.items(),
-            *self._part_distributions.items(),
-        ]:
-            if scope in picks:
-                self._fold_metric(metric, distribution, ok, picks[scope])
-
-    def _fold_metric(self, metric: str, distribution: Distribution, ok: Columns, pick: _Pick) -> None:
-        if METRICS[metric].dimension is Dimension.TIME:
-            distribution.add_failures(pick.failed_slots)
-        if METRICS[metric].source is Source.GAP:
-            return
-        _add_values(distribution, ok.metric(metric), ok, pick)
+        shares = _Shares(self._frame, ok, failed)
+        for tallies in (self._tallies, self._part_tallies):
+            for scope, tally in tallies.items():
+                tally.add(*shares.of(scope))
+        picks: dict[Scope, _Pick] = {}
+        for distributions in (self._distributions, self._part_distributions):
+            for (metric, scope), distribution in distributions.items():
+                if self._frame.missing(scope) is None:
+                    if scope not in picks:
+                        picks[scope] = _Pick(self._frame.span(scope.phase), *shares.of(scope))
+                    _fold_metric(metric, distribution, picks[scope])
 
     def _fold_gaps(self, rows: Rows) -> None:
         buckets = rows["bucket"].astype(np.int64)
@@ -150,31 +149,55 @@ class Fold:
                 distribution.add_buckets(chosen(buckets, mine), chosen(counts, mine), bounds, slots)
 
 
+class _Shares:
+    """The rows of a block by endpoint, adapter and stream, each share cut out once."""
+
+    def __init__(self, frame: Frame, ok: Columns, failed: Columns) -> None:
+        self._frame = frame
+        self._all = ok, failed
+        self._cut: dict[tuple[tuple[str, int], ...], tuple[Columns, Columns]] = {}
+
+    def of(self, scope: Scope) -> tuple[Columns, Columns]:
+        """The successful and the other rows of a scope, in any phase."""
+        key = tuple(self._frame.indices(scope).items())
+        if key not in self._cut:
+            ok, failed = (rows.where(_restricted(self._frame, scope, rows)) for rows in self._all)
+            self._cut[key] = ok, failed
+        return self._cut[key]
+
+
 class _Pick:
-    """Which rows of a block belong to a scope, and in which second of it they were due."""
+    """Which rows of a share lie in the span, and in which second of it they were due."""
 
-    def __init__(self, frame: Frame, scope: Scope, ok: Columns, failed: Columns) -> None:
-        self.span: Span = frame.span(scope.phase)
-        self.ok_any_time = _restricted(frame, scope, ok)
-        self.failed_any_time = _restricted(frame, scope, failed)
-        self.ok = both(self.ok_any_time, self.span.holds(ok["intended"]))
-        self.ok_slots: Ints = self.span.slot_of(chosen(ok["intended"], self.ok))
-        lost = both(self.failed_any_time, self.span.holds(failed["intended"]))
-        self.failed_slots: Ints = self.span.slot_of(chosen(failed["intended"], lost))
+    def __init__(self, span: Span, ok: Columns, failed: Columns) -> None:
+        self.span = span
+        self.rows = ok
+        self.ok = span.holds(ok["intended"])
+        self.ok_slots: Ints = span.slot_of(chosen(ok["intended"], self.ok))
+        lost = span.holds(failed["intended"])
+        self.failed_slots: Ints = span.slot_of(chosen(failed["intended"], lost))
 
 
-def _add_values(distribution: Distribution, found: Values, ok: Columns, pick: _Pick) -> None:
+def _fold_metric(metric: str, distribution: Distribution, pick: _Pick) -> None:
+    if METRICS[metric].dimension is Dimension.TIME:
+        distribution.add_failures(pick.failed_slots)
+    if METRICS[metric].source is not Source.GAP:
+        _add_values(distribution, pick.rows.metric(metric), pick)
+
+
+def _add_values(distribution: Distribution, found: Values, pick: _Pick) -> None:
     if found.known is None:
         distribution.add(chosen(found.values, pick.ok), chosen(found.buckets, pick.ok), pick.ok_slots)
         return
+    intended = pick.rows["intended"]
     known = both(pick.ok, found.known)
-    slots = pick.span.slot_of(chosen(ok["intended"], known))
+    slots = pick.span.slot_of(chosen(intended, known))
     distribution.add(chosen(found.values, known), chosen(found.buckets, known), slots)
     lacking = both(pick.ok, ~found.known)
     unknown = lacking if found.absent is None else both(lacking, ~found.absent)
-    untold = pick.span.slot_of(chosen(ok["intended"], unknown))
+    untold = pick.span.slot_of(chosen(intended, unknown))
     distribution.unknown += len(untold)
-    distribution.absent += len(chosen(ok["intended"], lacking)) - len(untold)
+    distribution.absent += len(chosen(intended, lacking)) - len(untold)
     if METRICS[distribution.metric].dimension is Dimension.TIME:
         distribution.add_failures(untold)
 

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pytest_inferslo.core.distribution import SECOND, Floats, Ratio, Scope, add_at
+from pytest_inferslo.core.distribution import SECOND, Floats, Ratio, add_at
 from pytest_inferslo.core.frame import Span
 from pytest_inferslo.core.histogram import Ints
 from pytest_inferslo.core.samples import Outcome
-from pytest_inferslo.core.values import Choice, Columns, Mask, both, chosen
+from pytest_inferslo.core.values import Choice, Columns, Mask, chosen
 
 Goals = Sequence[tuple[str, float]]
 
@@ -86,14 +86,40 @@ class TokenClock:
 
 
 @dataclass(eq=False)
-class Tally:
-    """Counts of one scope, per second of its span. `add` takes the rows of the scope whatever their start;
-    those outside the span count only for what finished inside it."""
+class OutcomeTally:
+    """How the requests of a span ended."""
 
-    scope: Scope
     span: Span
-    goals: Goals = ()
     outcomes: Ints = field(default_factory=lambda: np.zeros(len(Outcome), np.int64))
+
+    def add(self, ok: Columns, failed: Columns) -> None:
+        """Rows of the scope, the successful ones and the others apart; those outside the span do not count."""
+        intended = ok["intended"]
+        self.outcomes[Outcome.SUCCESS] += len(chosen(intended, self.span.holds(intended)))
+        lost = chosen(failed["outcome"], self.span.holds(failed["intended"]))
+        self.outcomes += np.bincount(lost, minlength=len(Outcome))
+
+    @property
+    def intended(self) -> int:
+        return int(self.outcomes.sum())
+
+    @property
+    def counts(self) -> Counts:
+        by = {outcome: int(n) for outcome, n in zip(Outcome, self.outcomes, strict=True) if n}
+        succeeded, unfinished = by.get(Outcome.SUCCESS, 0), by.get(Outcome.UNFINISHED, 0)
+        never_sent = by.get(Outcome.NEVER_SENT, 0)
+        issued = self.intended - never_sent
+        failed = issued - succeeded - unfinished
+        return Counts(self.intended, issued, succeeded, failed, unfinished, never_sent, by)
+
+
+@dataclass(eq=False)
+class Tally(OutcomeTally):
+    """Counts of one scope, per second of its span. Rows that were intended outside of the span count for what
+    finished inside it.
+    """
+
+    goals: Goals = ()
     good: int = 0
     undefined: Ints = field(init=False)  # per goal: successes for which its metric is undefined
     tokens: Tokens = Tokens()
@@ -106,15 +132,13 @@ class Tally:
         self.undefined = np.zeros(len(self.goals), np.int64)
         self.clock = TokenClock(self.span)
 
-    def add(self, ok: Columns, ok_mine: Choice, failed: Columns, failed_mine: Choice) -> None:
-        """`ok` and `failed` are all rows of a block, apart; the choices are this scope's, at any time."""
-        self._add_finished(ok, ok_mine)
-        mine = both(ok_mine, self.span.holds(ok["intended"]))
+    def add(self, ok: Columns, failed: Columns) -> None:
+        """All rows of the scope, whatever their start."""
+        super().add(ok, failed)
+        self._add_finished(ok)
+        mine = self.span.holds(ok["intended"])
         slots = self.span.slot_of(chosen(ok["intended"], mine))
-        lost = both(failed_mine, self.span.holds(failed["intended"]))
-        lost_slots = self.span.slot_of(chosen(failed["intended"], lost))
-        self.outcomes[Outcome.SUCCESS] += len(slots)
-        self.outcomes += np.bincount(chosen(failed["outcome"], lost), minlength=len(Outcome))
+        lost_slots = self.span.slot_of(chosen(failed["intended"], self.span.holds(failed["intended"])))
         add_at(self.slot_intended, slots)
         add_at(self.slot_intended, lost_slots)
         add_at(self.slot_failed, lost_slots)
@@ -124,10 +148,11 @@ class Tally:
             self.good += int(np.count_nonzero(good))
             add_at(self.slot_good, slots[good])
 
-    def _add_finished(self, ok: Columns, mine: Choice) -> None:
+    def _add_finished(self, ok: Columns) -> None:
         ends = ok["end"]
-        add_at(self.slot_finished, self.span.slot_of(chosen(ends, both(mine, self.span.holds(ends)))))
-        told = both(mine, ok["output_tokens"] > 0)
+        add_at(self.slot_finished, self.span.slot_of(chosen(ends, self.span.holds(ends))))
+        counted = ok["output_tokens"] > 0
+        told = None if counted.all() else counted
         first = np.where(ok["first"] >= 0, ok["first"], ok["last"])
         self.clock.add(chosen(first, told), chosen(ok["last"], told), chosen(ok["output_tokens"], told))
 
@@ -158,20 +183,6 @@ class Tally:
                 self.undefined[position] += int(np.count_nonzero(chosen(undefined, mine)))
             met &= within
         return met
-
-    @property
-    def intended(self) -> int:
-        return int(self.outcomes.sum())
-
-    @property
-    def counts(self) -> Counts:
-        by = {outcome: int(n) for outcome, n in zip(Outcome, self.outcomes, strict=True) if n}
-        succeeded, unfinished = by.get(Outcome.SUCCESS, 0), by.get(Outcome.UNFINISHED, 0)
-        never_sent = by.get(Outcome.NEVER_SENT, 0)
-        issued = self.intended - never_sent
-        return Counts(
-            self.intended, issued, succeeded, issued - succeeded - unfinished, unfinished, never_sent, by
-        )
 
     @property
     def errors(self) -> Ratio:

@@ -63,17 +63,17 @@ class Columns:
         self._unstreamed = unstreamed
         self._size = sum(map(len, parts))
         self._parent: Columns | None = None
-        self._choice: Choice = None
+        self._rows_of_parent: Ints | None = None
         self._columns: dict[str, Ints] = {}
         self._values: dict[str, Values] = {}
 
-    def where(self, mask: Mask) -> Columns:
+    def where(self, mask: Choice) -> Columns:
         """The rows of the mask; itself where that is all of them."""
-        size = int(np.count_nonzero(mask))
-        if size == len(self):
+        if mask is None or mask.all():
             return self
         subset = Columns((), self._unstreamed)
-        subset._parent, subset._choice, subset._size = self, mask, size
+        subset._parent, subset._rows_of_parent = self, np.flatnonzero(mask)
+        subset._size = len(subset._rows_of_parent)
         return subset
 
     def __len__(self) -> int:
@@ -88,7 +88,7 @@ class Columns:
 
     def _made(self, name: str) -> Ints:
         if self._parent is not None:
-            return chosen(self._parent[name], self._choice)
+            return self._parent[name][self._rows_of_parent]
         if not self._parts:
             return np.empty(0, np.int64)
         return np.concatenate([part[name] for part in self._parts], dtype=np.int64)
