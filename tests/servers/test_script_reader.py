@@ -138,3 +138,16 @@ def test_drawn_times(delay: s.Delay, median: float) -> None:
     drawn = sorted(delay.draw(source) for _ in range(4001))
     assert drawn[2000] == pytest.approx(median, rel=0.1)
     assert all(isinstance(value, int) and value >= 0 for value in drawn)
+
+
+def test_the_scripts_of_the_documentation_can_be_played(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "scripted-server.md").read_text()
+    blocks = [block.split("```")[0] for block in page.split("```yaml\n")[1:]]
+    scripts = [
+        block if "answers:" in block else f"answers:\n  - steps:\n{indented(block)}" for block in blocks
+    ]
+    assert [len(loaded(tmp_path, script).rules) for script in scripts] == [3, 1]
+
+
+def indented(block: str) -> str:
+    return "".join(f"      {line}\n" for line in block.splitlines())
