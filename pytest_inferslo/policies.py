@@ -6,13 +6,17 @@ import argparse
 import hashlib
 import sys
 from collections.abc import Iterator, Sequence
+from importlib import resources
 from pathlib import Path
 
+from pytest_inferslo.core.explain import explained
+from pytest_inferslo.core.metrics import METRICS
+from pytest_inferslo.core.openslo import translate
 from pytest_inferslo.core.policy import Policy
 from pytest_inferslo.core.policy_parser import parse_policy
-from pytest_inferslo.core.units import nearest
+from pytest_inferslo.core.units import nearest, parse_rate
 from pytest_inferslo.errors import PolicyError, Problem
-from pytest_inferslo.yaml_documents import read_document
+from pytest_inferslo.yaml_documents import read_document, read_documents
 
 DIRECTORY = "slo_policies"
 SUFFIXES = (".yaml", ".yml")
@@ -90,24 +94,60 @@ def _read(path: Path, shown: str) -> bytes:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    check = actions.add_parser("check", help="say what is wrong with policy files; exit 4 if anything is")
+    check = actions.add_parser(
+        "check", help="say what is wrong with policy files; exit code 4 if anything is"
+    )
     check.add_argument("files", nargs="+", metavar="FILE")
+    explain = actions.add_parser("explain", help="say a policy in plain words, and what it takes to prove it")
+    explain.add_argument("files", nargs="+", metavar="FILE")
+    explain.add_argument("--rate", type=parse_rate, metavar="RATE", help="requests per second, like 40/s")
+    openslo = actions.add_parser("import-openslo", help="turn OpenSLO v1 files into policies, on stdout")
+    openslo.add_argument("files", nargs="+", metavar="FILE")
+    openslo.add_argument("--metric", choices=sorted(METRICS), help="the metric of SLOs that do not name one")
+    openslo.add_argument("--unit", help="the unit of their values, like ms")
+    actions.add_parser("schema", help="print the JSON Schema of policy files, for editors")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    return _check(arguments.files)
+    """Exit code 0, or 4 when a file cannot be used."""
+    match arguments.action:
+        case "check":
+            return _check(arguments.files)
+        case "explain":
+            for file in arguments.files:
+                print("\n".join(explained(load_policy(file), arguments.rate)))
+        case "import-openslo":
+            return _import(arguments)
+        case _:
+            print(
+                resources.files("pytest_inferslo").joinpath("schemas/policy.schema.json").read_text(), end=""
+            )
+    return 0
 
 
 def _check(files: Sequence[str]) -> int:
-    problems = 0
+    faulty = False
     for file in files:
         try:
             policy = load_policy(file)
         except PolicyError as error:
-            problems += len(error.problems)
+            faulty = True
             print(error, file=sys.stderr)
         else:
-            print(
-                f"{file}: {policy.name}: {len(policy.objectives)} objectives, confidence {policy.confidence:.6g}"
-            )
-    return 4 if problems else 0
+            count = len(policy.objectives)
+            print(f"{file}: {policy.name}: {count} objectives at {100 * policy.confidence:.6g} % confidence")
+    return 4 if faulty else 0
+
+
+def _import(arguments: argparse.Namespace) -> int:
+    """Policies on stdout, what OpenSLO says and a policy cannot on stderr; 4 when nothing came of it."""
+    found = []
+    for file in arguments.files:
+        path = Path(file)
+        documents = read_documents(_read(path, file), file)
+        found.append(translate(documents, file, arguments.metric, arguments.unit))
+    policies = [policy for translation in found for policy in translation.policies]
+    print("---\n".join(policies), end="")
+    for problem in (problem for translation in found for problem in translation.left_out):
+        print(problem, file=sys.stderr)
+    return 0 if policies else 4

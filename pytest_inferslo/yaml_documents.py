@@ -14,8 +14,18 @@ _DEEPEST = 40
 
 def read_document(data: bytes, file: str) -> Node:
     """The one document in `data`; PolicyError for bytes that are no UTF-8, no YAML, or several documents."""
-    text = _decoded(data, file)
-    return _Converter(file).convert(_composed(text, file), 0)
+    first, *others = read_documents(data, file)
+    if others:
+        raise PolicyError(
+            [Problem(file, others[0].line, others[0].column, "a second document begins; one file is one")]
+        )
+    return first
+
+
+def read_documents(data: bytes, file: str) -> list[Node]:
+    """All documents in `data`, at least one."""
+    converter = _Converter(file)
+    return [converter.convert(node, 0) for node in _composed(_decoded(data, file), file)]
 
 
 def _decoded(data: bytes, file: str) -> str:
@@ -36,7 +46,7 @@ def _error(file: str, before: str, message: str) -> PolicyError:
     return PolicyError([Problem(file, line, len(before) - before.rfind("\n"), message)])
 
 
-def _composed(text: str, file: str) -> Any:
+def _composed(text: str, file: str) -> list[Any]:
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
@@ -62,12 +72,7 @@ def _composed(text: str, file: str) -> Any:
         raise PolicyError([Problem(file, 1, 1, f"is no YAML: {error or type(error).__name__}")]) from None
     if not nodes:
         raise PolicyError([Problem(file, 1, 1, "is empty; begin it with 'policy: NAME'")])
-    if len(nodes) > 1:
-        mark = nodes[1].start_mark
-        raise PolicyError(
-            [Problem(file, mark.line + 1, mark.column + 1, "a second document begins; one file is one")]
-        )
-    return nodes[0]
+    return nodes
 
 
 class _Converter:

@@ -28,7 +28,7 @@ _FEWEST_SLOW = 20.0
 #: Independent seconds of the level of a metric without which nothing is proved about it.
 FEWEST_SWINGS = 6.0
 #: The share whose proof a promise about every request must have enough requests for.
-_CENSUS_SHARE = 0.99
+CENSUS_SHARE = 0.99
 
 
 def share_evidence(objective: Objective, pool: Pool, scope: Scope, limit: float, rules: Rules) -> Evidence:
@@ -164,7 +164,7 @@ def _census(objective: Objective, pool: Pool, scope: Scope, trials: Trials, rule
         histogram = pool.histogram(objective.metric.name, scope)
         extreme = histogram.maximum if objective.statistic.kind == "max" else histogram.minimum
         observed = math.inf if (histogram.failures and objective.upper) or extreme is None else float(extreme)
-    enough = statistics.required_samples(_CENSUS_SHARE, 0, rules.confidence)
+    enough = statistics.required_samples(CENSUS_SHARE, 0, rules.confidence)
     if bad:
         return Evidence(Status.FAIL, observed, n, reason=f"{bad} of {n} requests are beyond the limit")
     if n < enough:

@@ -1,0 +1,185 @@
+"""`inferslo policy check | explain | import-openslo | schema`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from ruamel.yaml import YAML
+
+from pytest_inferslo.cli import main
+from pytest_inferslo.core.policy_schema import policy_schema
+from pytest_inferslo.policies import load_policy
+
+ROOT = Path(__file__).parents[2]
+SCHEMA = json.loads((ROOT / "pytest_inferslo/schemas/policy.schema.json").read_text())
+
+
+def as_yaml(text: str) -> Any:
+    return YAML(typ="safe", pure=True).load(text)
+
+
+def test_check_tells_good_from_bad(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good, bad = tmp_path / "good.yaml", tmp_path / "bad.yaml"
+    good.write_text("policy: good\nobjectives: [ttft p99 <= 250ms]\n")
+    bad.write_text("policy: bad\nobjectives: [tttf p99 <= 250ms]\n")
+    assert main(["policy", "check", str(good)]) == 0
+    assert "good: 1 objectives at 99 % confidence" in capsys.readouterr().out
+    assert main(["policy", "check", str(good), str(bad), str(tmp_path / "none.yaml")]) == 4
+    errors = capsys.readouterr().err.splitlines()
+    assert errors[0].endswith("bad.yaml:2:14: unknown metric 'tttf' (did you mean 'ttft'?)")
+    assert "no such policy" in errors[1]
+
+
+def test_explain_says_what_a_proof_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    path = ROOT / "slo_policies" / "speed-first.yaml"
+    assert main(["policy", "explain", str(path), "--rate", "40/s"]) == 0
+    text = capsys.readouterr().out
+    assert "99 % of the requests have a ttft (first output, from the intended start) of at most 5ms." in text
+    assert "at least 459 requests if none is beyond the limit (11.47s at 40/s), 662 with one" in text
+    assert "fails at 7 points:\n  7 points if ttft max > 5ms" in text
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "slo_policies").glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_shipped_policy_can_be_explained_and_fits_the_schema(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["policy", "explain", str(path)]) == 0
+    shown = capsys.readouterr().out
+    assert all(objective.text in shown for objective in load_policy(path).objectives)
+    jsonschema.validate(as_yaml(path.read_text()), SCHEMA)
+
+
+def test_the_schema_is_the_one_of_the_code(capsys: pytest.CaptureFixture[str]) -> None:
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    assert policy_schema() == SCHEMA
+    assert main(["policy", "schema"]) == 0
+    assert json.loads(capsys.readouterr().out) == SCHEMA
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "policy: a\nobjectivs: []\n",
+        "objectives: [ttft p99 <= 1s]\n",
+        "policy: a\nobjectives: [tttf p99 <= 1s]\n",
+        "policy: a\nguards: {clok: off}\n",
+        "policy: a\nobjectives: [{objective: ttft p99 <= 1s, severity: wran}]\n",
+        "policy: a\nrubric: {fail_at: 7}\n",
+    ],
+)
+def test_the_schema_refuses_what_an_editor_can_see(text: str) -> None:
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(as_yaml(text), SCHEMA)
+
+
+OPENSLO = """\
+apiVersion: openslo/v1
+kind: SLI
+metadata: {name: first-token, annotations: {inferslo/metric: ttft, inferslo/unit: ms}}
+spec:
+  thresholdMetric: {metricSource: {type: Prometheus, spec: {query: x}}}
+---
+apiVersion: openslo/v1
+kind: SLO
+metadata: {name: chat first token}
+spec:
+  service: chat
+  indicatorRef: first-token
+  timeWindow: [{duration: 28d, isRolling: true}]
+  budgetingMethod: Occurrences
+  objectives:
+    - {op: lte, value: 250, target: 0.99}
+    - {op: lt, value: 100, targetPercent: 50}
+---
+apiVersion: openslo/v1
+kind: SLO
+metadata: {name: availability}
+spec:
+  service: chat
+  indicator:
+    metadata: {name: good-requests}
+    spec: {ratioMetric: {counter: true, good: {metricSource: {}}, total: {metricSource: {}}}}
+  timeWindow: [{duration: 30d, isRolling: true}]
+  budgetingMethod: Occurrences
+  objectives: [{target: 0.999}]
+  alertPolicies: [{alertPolicyRef: fast}]
+---
+apiVersion: openslo/v1
+kind: AlertPolicy
+metadata: {name: fast}
+spec:
+  conditions:
+    - kind: AlertCondition
+      metadata: {name: page}
+      spec: {condition: {kind: burnrate, op: gte, threshold: 14.4, lookbackWindow: 1h, alertAfter: 5m}}
+---
+apiVersion: openslo/v1
+kind: SLO
+metadata: {name: sliced-e2e}
+spec:
+  service: chat
+  indicator: {metadata: {name: sliced e2e}, spec: {thresholdMetric: {metricSource: {}}}}
+  budgetingMethod: Timeslices
+  objectives: [{op: lte, value: 2, target: 0.9, timeSliceTarget: 0.95, timeSliceWindow: 1m}]
+---
+apiVersion: openslo/v1
+kind: SLO
+metadata: {name: revenue}
+spec:
+  indicator: {metadata: {name: revenue}, spec: {thresholdMetric: {metricSource: {}}}}
+  objectives: [{op: lte, value: 2, target: 0.9}]
+"""
+
+
+def imported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, *more: str
+) -> tuple[int, list[Any], str]:
+    path = tmp_path / "slo.yaml"
+    path.write_text(text)
+    code = main(["policy", "import-openslo", str(path), *more])
+    out, err = capsys.readouterr()
+    policies = []
+    for number, part in enumerate(out.split("---\n") if out else []):
+        saved = tmp_path / f"{number}.yaml"
+        saved.write_text(part)
+        policies.append(load_policy(saved))
+    return code, policies, err
+
+
+def test_openslo_becomes_policies_and_the_rest_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, policies, left_out = imported(tmp_path, capsys, OPENSLO, "--unit", "s")
+    assert code == 0
+    assert [(p.name, [o.text for o in p.objectives]) for p in policies] == [
+        ("chat-first-token", ["ttft p99 <= 250ms", "ttft p50 < 100ms"]),
+        ("availability", ["error_rate <= 0.1%"]),
+        ("sliced-e2e", ["e2e p95 <= 2s for 1m"]),
+    ]
+    assert policies[0].owner == "chat"
+    budget = policies[1].budget
+    assert (budget.period, budget.rules[0].rate, budget.rules[0].short) == (30 * 86400, 14.4, 300)
+    for told in ("window of 28d", "90 % of the time slices", "SLO 'revenue' names no metric"):
+        assert told in left_out
+    assert all(line.startswith(str(tmp_path / "slo.yaml:")) for line in left_out.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("kind: SLI\n", "no OpenSLO document of kind SLO"),
+        ("kind: SLO\napiVersion: openslo/v2\nmetadata: {name: a}\n", "is not openslo/v1"),
+        (OPENSLO.split("---\n")[3].replace("AlertPolicy", "SLO"), "nothing of SLO 'fast'"),
+        ("[1, 2]\n", "no OpenSLO document"),
+    ],
+)
+def test_openslo_of_which_nothing_comes_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, told: str
+) -> None:
+    code, policies, left_out = imported(tmp_path, capsys, text)
+    assert (code, policies) == (4, [])
+    assert told in left_out
