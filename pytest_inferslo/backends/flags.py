@@ -48,10 +48,9 @@ def require_model(backend: str, options: BackendOptions, *flags: str) -> None:
     """Raises BackendConfigError without a model, or for a path that leads nowhere."""
     if not options.model and not (flags and has_flag(options.args, *flags)):
         raise BackendConfigError(f"--backend={backend} needs --model: a folder, or a name that it can load")
-    if options.model and options.model.startswith(("/", "./", "../", "~")):
-        base = options.cwd or Path()
-        if not (base / Path(options.model).expanduser()).exists():
-            raise BackendConfigError(f"--model={options.model}: there is no such file or folder")
+    model = options.model or ""
+    if model.startswith(("/", "./", "../", "~")) and not ((options.cwd or Path()) / model).exists():
+        raise BackendConfigError(f"--model={model}: there is no such file or folder")
 
 
 def _name(word: str) -> str:

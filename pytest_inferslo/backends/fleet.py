@@ -24,7 +24,9 @@ class Fleet:
     """
 
     def __init__(self) -> None:
-        self.notes: list[str] = []  # of servers that were stopped: what a stop had to force, and what it left
+        self.notes: list[
+            str
+        ] = []  # for the end of the session: what servers left behind, which died in between
         self._running: RunningServer | RunningGroup | None = None
         self._identity: Any = None
 
@@ -40,8 +42,8 @@ class Fleet:
             try:
                 self._running.reset_between_scenarios()
                 return self._running
-            except BackendDiedError:
-                pass
+            except BackendDiedError as error:
+                self.notes.append(f"started anew, since it died between two scenarios: {error}")
         self.stop()
         self._running, self._identity = start(backend, options, on_progress), wanted
         return self._running

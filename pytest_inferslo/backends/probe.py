@@ -39,9 +39,8 @@ class Answer:
 class Probe:
     """Asks one endpoint. The key is read from the environment at the time of asking."""
 
-    def __init__(self, endpoint: Endpoint, key_environment: dict[str, str] | None = None) -> None:
+    def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
-        self._keys = os.environ if key_environment is None else key_environment
         self._session = requests.Session()
         self._session.trust_env = False
         self._session.verify = (endpoint.ca_file or True) if endpoint.verify_tls else False
@@ -62,7 +61,7 @@ class Probe:
     def _ask(self, method: str, url: str, body: Any, timeout_s: float) -> Answer:
         # Not kept alive: Triton and uvicorn put off their end for as long as an idle connection is open.
         headers = {"Connection": "close", **self.endpoint.headers}
-        if self.endpoint.api_key_env and (key := self._keys.get(self.endpoint.api_key_env)):
+        if self.endpoint.api_key_env and (key := os.environ.get(self.endpoint.api_key_env)):
             headers["Authorization"] = f"Bearer {key}"
         try:
             response = self._session.request(

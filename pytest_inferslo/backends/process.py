@@ -105,9 +105,8 @@ class ServerProcess:
         while self._read_event(0.0) is not None:
             pass
         if self.status is None and not is_alive(self.pid):
-            self._next_event(
-                1.0
-            )  # the server's end is on its way from the supervisor, unless that was killed too
+            # Its end is on its way from the supervisor, unless that was killed too.
+            self._next_event(1.0)
             self.status = self.status if self.status is not None else -9
         return self.status
 

@@ -16,9 +16,8 @@ class Simulator:
 
     def launch(self, options: BackendOptions, port: int) -> Launch:
         refuse_flags(self.name, options.args, ("--host", "--port"))
-        command = list(options.command) or [
-            options.python or sys.executable, "-m", "pytest_inferslo.backends.simulated"
-        ]  # fmt: skip
+        # Not options.python: that is the interpreter of an engine, which need not have this package.
+        command = list(options.command) or [sys.executable, "-m", "pytest_inferslo.backends.simulated"]
         command += ["--port", str(port), *options.args]
         if options.model:
             command += ["--model", options.model]

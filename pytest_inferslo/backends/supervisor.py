@@ -149,7 +149,6 @@ class Supervisor:
     def __init__(self, libc: Any) -> None:
         self._libc = libc
         self._server: int | None = None
-        self._status: int | None = None
         self._wake_read, wake_write = os.pipe()
         for end in (self._wake_read, wake_write):
             os.set_blocking(end, False)
@@ -183,8 +182,8 @@ class Supervisor:
         with contextlib.suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 if ended[0] == self._server:
-                    self._status, self._server = os.waitstatus_to_exitcode(ended[1]), None
-                    say(event="exited", status=self._status)
+                    self._server = None
+                    say(event="exited", status=os.waitstatus_to_exitcode(ended[1]))
 
     def watch(self, parent: int) -> float:
         """Waits for an order to stop, or for the end of pytest; returns the seconds of grace."""

@@ -21,7 +21,7 @@ class TensorRTLLM:
     name = "trtllm"
 
     def launch(self, options: BackendOptions, port: int) -> Launch:
-        refuse_flags(self.name, options.args, ("--host", "--port", "--server_role"))
+        refuse_flags(self.name, options.args, ("--host", "--port"))
         require_model(self.name, options)
         model = options.model or ""
         if options.lora or options.lora_runtime:

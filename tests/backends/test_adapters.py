@@ -235,7 +235,9 @@ def test_llamacpp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_sim() -> None:
-    made = launch("sim", model="m", args=["--profile", "fast"], lora={"alpha": "/a"})
+    made = launch(
+        "sim", model="m", python="/an/engine/python", args=["--profile", "fast"], lora={"alpha": "/a"}
+    )
     assert made.command == (
         *(sys.executable, "-m", "pytest_inferslo.backends.simulated", "--port", str(PORT)),
         *("--profile", "fast", "--model", "m", "--lora-modules", "alpha=/a"),

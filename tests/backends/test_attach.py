@@ -17,6 +17,9 @@ import pytest
 from faulty import FAKE_SERVERS
 
 from pytest_inferslo.backends import BackendOptions, RunningServer, resolve, start
+from pytest_inferslo.backends.completions import complete
+from pytest_inferslo.backends.probe import Probe
+from pytest_inferslo.core.endpoint import Endpoint
 from pytest_inferslo.errors import BackendConfigError, BackendDiedError, BackendStartError
 
 sys.path.insert(0, str(FAKE_SERVERS))
@@ -119,6 +122,38 @@ def test_200_is_no_completion_yet(
     }
     with pytest.raises(BackendStartError, match="first completion"):
         attach(server_at(pages | MODELS), replace(options, start_timeout_s=1.0))
+
+
+@pytest.mark.parametrize(
+    ("kind", "dims", "batch", "sent"),
+    [
+        ("FP32", ["-1", "4"], 0, {"shape": [1, 4], "datatype": "FP32", "data": [0, 0, 0, 0]}),
+        ("INT64", ["2"], 8, {"shape": [1, 2], "datatype": "INT64", "data": [0, 0]}),
+        ("STRING", ["1"], 0, {"shape": [1], "datatype": "BYTES", "data": [""]}),
+        ("BOOL", ["1"], 0, {"shape": [1], "datatype": "BOOL", "data": [False]}),
+    ],
+)
+def test_a_triton_model_of_tensors_is_asked_with_zeros(
+    server_at: Callable[..., FakeServer], kind: str, dims: list[str], batch: int, sent: dict[str, Any]
+) -> None:
+    inputs = [
+        {"name": "x", "data_type": f"TYPE_{kind}", "dims": dims},
+        {"name": "y", "data_type": "TYPE_FP32", "dims": ["1"], "optional": True},
+    ]
+    asked: list[Any] = []
+
+    def infer(body: Any) -> tuple[int, Any]:
+        asked.append(body)
+        return 200, {"outputs": [{"name": "z"}]}
+
+    pages = {
+        "GET /v2/models/m/config": lambda _: (200, {"max_batch_size": batch, "input": inputs}),
+        "POST /v2/models/m/infer": infer,
+    }
+    port = server_at(pages).server_address[1]
+    probe = Probe(Endpoint(f"http://127.0.0.1:{port}", "m", api="triton"))
+    assert complete(probe, "m", 5.0).way == "/v2/models/m/infer"
+    assert asked == [{"inputs": [{"name": "x", **sent}]}]
 
 
 def test_nobody_there(options: BackendOptions) -> None:

@@ -43,6 +43,7 @@ def test_one_server_serves_equal_options_and_is_reset_between(
         os.kill(other.pid or 0, signal.SIGKILL)
         fresh = fleet.server(backend, replace(options, args=["--chatter", "64"]))
         assert fresh is not other
+        assert "died between two scenarios" in fleet.notes[-1]
         fresh.check()
         name = f"inferslo-fleet-{os.getpid()}"
         fleet.server(backend, replace(options, args=["--shared-memory", name]))

@@ -71,6 +71,11 @@ def test_a_life(options: BackendOptions, all_gone: AllGone, args: list[str]) -> 
     assert all_gone(family)
 
 
+def test_a_model_of_tensors_is_proven_by_an_inference(options: BackendOptions) -> None:
+    with launched(options, model="double", args=[f"--model-repository={MODELS}"]) as server:
+        assert server.record["proved_by"] == "/v2/models/double/infer"
+
+
 def test_ready_is_a_matter_of_the_model(options: BackendOptions, tmp_path: Path) -> None:
     """A broken neighbour keeps Triton as a whole unready for ever; the model that is asked is ready all the same."""
     models = tmp_path / "models"
