@@ -1,6 +1,7 @@
 """Raises the rate step by step. The policy compares each step's p99 with the first one's: where it breaks is the knee.
 
-Heavy: 30 s for each of eight steps, and the policy needs a GPU whose utilisation can be read. Choose the rates around what one instance of yours serves; 0.8 x the knee's rate
+Heavy: 30 s for each of eight steps, and the policy needs a GPU whose utilisation can be read. Choose the rates around
+what one instance of yours serves; 0.8 x the knee's rate
 times its mean latency is the concurrency cap to set per instance (Little's law).
 """
 
