@@ -80,22 +80,16 @@ class Answer:
     def same_as(self, other: Answer) -> bool:
         return all(getattr(self, name) == getattr(other, name) for name in Answer.__slots__)
 
-    def take(self, says: Answer) -> None:
-        """Adds what an event says that was read before, without failures and completions."""
-        choices = self.choices
-        for index, reason in says.choices.items():
-            if reason is not None:
-                choices[index] = reason
-            elif index not in choices:
-                choices[index] = None
-        if says.prompt_tokens >= 0:
-            self.prompt_tokens = says.prompt_tokens
-        if says.output_tokens >= 0:
-            self.output_tokens = says.output_tokens
-        if says.cached_tokens >= 0:
-            self.cached_tokens = says.cached_tokens
-        if says.reasoning_tokens >= 0:
-            self.reasoning_tokens = says.reasoning_tokens
+    def count(self, prompt: int, cached: int, output: int, reasoning: int) -> None:
+        """Token counts that were said, ABSENT for those that were not."""
+        if prompt >= 0:
+            self.prompt_tokens = prompt
+        if cached >= 0:
+            self.cached_tokens = cached
+        if output >= 0:
+            self.output_tokens = output
+        if reasoning >= 0:
+            self.reasoning_tokens = reasoning
 
     def finish_failure(self) -> tuple[Outcome, str] | None:
         """What the finish reasons say against this answer; None when each choice ended well."""

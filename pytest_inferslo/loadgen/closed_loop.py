@@ -21,6 +21,8 @@ class ClosedLoopEngine(Engine):
         arrivals = workload.scenario.shape
         assert isinstance(arrivals, ClosedLoop)
         self._arrivals = arrivals
+        self._users = arrivals.users
+        self._thinks = arrivals.think > 0
         self._seed = workload.scenario.seed
         self._end = workload.schedule.end
         self._waiting: list[tuple[int, int]] = []  # due, row
@@ -95,6 +97,8 @@ class ClosedLoopEngine(Engine):
         """The row of the same user's next request; None when that would be due after the schedule's end."""
         if self._stopped:
             return None
-        index = self.workload.index[row] + self._arrivals.users
-        due = end - self._epoch + self._arrivals.think_ns(self._seed, index)
+        index = self.workload.index[row] + self._users
+        due = end - self._epoch
+        if self._thinks:
+            due += self._arrivals.think_ns(self._seed, index)
         return self.workload.add_row(index, due) if due < self._end else None

@@ -67,6 +67,8 @@ class Engine:
         limit = max(1, scenario.max_connections // share)
         self.pool = Pool(loop, self, workload.targets, self._new_reply, limit, self._connect_ns, record)
         self._drain_end = scenario.window_ns[1] + round(scenario.drain_seconds * _SECOND)
+        #: an open loop may need more connections at any time
+        self._grows = scenario.open_loop
         self._row = 0
         self._due = _NEVER
         self._epoch = 0
@@ -178,7 +180,7 @@ class Engine:
                 self._fail_unsent(row, prompt_hash, refusal.outcome, refusal.detail)
                 return
         self._send_on(connection, row, request, prompt_hash)
-        if len(idle) < SPARE_CONNECTIONS:
+        if self._grows and len(idle) < SPARE_CONNECTIONS:
             self.pool.open_spare(target)
 
     def _send_on(self, connection: Connection, row: int, request: bytes, prompt_hash: int) -> None:

@@ -22,6 +22,8 @@ from pytest_inferslo.loadgen.dialects import Dialect
 _MOST_ENTRIES = 4096
 _MOST_SHAPES = 8
 _LONGEST = 4096
+_MOST_TEXTS = 65536
+_LONGEST_TEXT = 64
 #: Proofs that may be spent before shapes have been of use, and events that earn another one.
 _FIRST_CREDIT = 32
 _MOST_CREDIT = 64
@@ -31,75 +33,111 @@ _ID = b'data: {"id":"'
 _OBJECT = b"data: {"
 
 
-class Shape:
-    """`before` and `after` the text, without the id; `says` is what else the event says."""
+class Said:
+    """What a known event says: its output's `kind`, finish reasons by choice, choices without one, token
+    counts.
+    """
 
-    __slots__ = ("after", "kind", "least", "says")
+    __slots__ = ("counts", "finished", "kind", "open")
 
-    def __init__(self, before: bytes, after: bytes, kind: int, says: Answer) -> None:
-        self.after = after
-        self.least = len(before) + len(after)
+    def __init__(self, answer: Answer, kind: int) -> None:
         self.kind = kind
-        self.says = says
+        self.finished = {index: reason for index, reason in answer.choices.items() if reason is not None}
+        self.open = tuple(index for index, reason in answer.choices.items() if reason is None)
+        counts = (answer.prompt_tokens, answer.cached_tokens, answer.output_tokens, answer.reasoning_tokens)
+        self.counts = counts if max(counts) >= 0 else None
+
+
+class Shape:
+    """An output event: `after` its text, the least length, and what it says."""
+
+    __slots__ = ("after", "least", "said", "size")
+
+    def __init__(self, before: bytes, after: bytes, said: Said) -> None:
+        self.after = after
+        self.size = len(after)
+        self.least = len(before) + len(after)
+        self.said = said
 
 
 class Lexicon:
     """What was learned of one dialect's events. `silent` and `shapes` are keyed by bytes that follow the id."""
 
     def __init__(self, dialect: Dialect) -> None:
-        self.silent: dict[bytes, Answer] = {}
+        self.silent: dict[bytes, Said] = {}
         self.shapes: dict[bytes, list[Shape]] = {}
-        self.marks = tuple(b'"%b":"' % key for key in dialect.output_keys)
+        self._marks = tuple(b'"%b":"' % key for key in dialect.output_keys)
+        self._plain: set[bytes] = set()
+        self._used_marks: tuple[bytes, ...] = ()
         self._dialect = dialect
         self._credit = _FIRST_CREDIT * _HITS_PER_PROOF
 
-    def find(self, rest: bytes) -> tuple[int, Answer] | None:
-        """(kind, what else it says) of an event without its opening; None when it must be parsed."""
-        for mark in self.marks:
+    def find(self, rest: bytes, outputs: int) -> Said | None:
+        """What an event without its opening says; None when it must be parsed.
+
+        `outputs`: how many there were in this answer; it chooses what is looked up first.
+        """
+        if not outputs:
+            said = self.silent.get(rest)
+            if said is not None:
+                return said
+        for mark in self._used_marks:
             at = rest.find(mark) + len(mark)
             if at < len(mark):
                 continue
             for shape in self.shapes.get(rest[:at], ()):
                 if len(rest) > shape.least and rest.endswith(shape.after):
-                    text = rest[at : len(rest) - len(shape.after)]
-                    if b'"' in text or b"\\" in text or b"\n" in text or b"\r" in text:
+                    text = rest[at : len(rest) - shape.size]
+                    if text not in self._plain and not self._is_plain(text):
                         return None
                     if self._credit < _MOST_CREDIT * _HITS_PER_PROOF:
                         self._credit += 1
-                    return shape.kind, shape.says
-        said = self.silent.get(rest)
-        return None if said is None else (NO_OUTPUT, said)
+                    return shape.said
+        return self.silent.get(rest) if outputs else None
+
+    def _is_plain(self, text: bytes) -> bool:
+        """No quote, backslash or line end; texts that have none are remembered."""
+        if b'"' in text or b"\\" in text or b"\n" in text or b"\r" in text:
+            return False
+        if len(text) <= _LONGEST_TEXT:
+            if len(self._plain) >= _MOST_TEXTS:
+                self._plain.clear()
+            self._plain.add(text)
+        return True
 
     def learn(self, opening: bytes, rest: bytes, kind: int) -> None:
         """The event `opening` + `rest` was parsed, was well-formed and carried `kind`."""
         if len(rest) > _LONGEST or b"\n" in rest or b"\r" in rest:
             return
         if kind == NO_OUTPUT:
-            says = Answer()
-            self._dialect.read_event(orjson.loads(opening[6:] + rest), says)
-            if says.failure is None and not says.completed:
+            answer = Answer()
+            self._dialect.read_event(orjson.loads(opening[6:] + rest), answer)
+            if answer.failure is None and not answer.completed:
                 if len(self.silent) >= _MOST_ENTRIES:
                     self.silent.clear()
-                self.silent[rest] = says
+                self.silent[rest] = Said(answer, NO_OUTPUT)
         elif self._credit >= _HITS_PER_PROOF:
             self._credit -= _HITS_PER_PROOF
             self._learn_shape(opening[6:], rest, kind)
 
     def _learn_shape(self, opening: bytes, rest: bytes, kind: int) -> None:
-        for mark in self.marks:
+        for mark in self._marks:
             at = rest.find(mark) + len(mark)
             end = rest.find(b'"', at)
             if at < len(mark) or end <= at or b"\\" in rest[at:end]:
                 continue
             before, after = rest[:at], rest[end:]
-            says = self._proven(opening + before, after, kind)
-            if says is not None:
-                if len(self.shapes) >= _MOST_ENTRIES:
-                    self.shapes.clear()
-                shapes = self.shapes.setdefault(before, [])
-                shapes.insert(0, Shape(before, after, kind, says))
-                del shapes[_MOST_SHAPES:]
-                return
+            answer = self._proven(opening + before, after, kind)
+            if answer is None:
+                continue
+            if len(self.shapes) >= _MOST_ENTRIES:
+                self.shapes.clear()
+            shapes = self.shapes.setdefault(before, [])
+            shapes.insert(0, Shape(before, after, Said(answer, kind)))
+            del shapes[_MOST_SHAPES:]
+            if mark not in self._used_marks:
+                self._used_marks = (*self._used_marks, mark)
+            return
 
     def _proven(self, before: bytes, after: bytes, kind: int) -> Answer | None:
         """What the event says besides its output, if only the text makes that: none without it, `kind` with
@@ -126,10 +164,13 @@ def lexicon_of(dialect: Dialect) -> Lexicon:
     return _lexicons[key]
 
 
-def opening_of(event: bytes) -> bytes:
-    """What of this answer's events is not looked at: `data: {` and the id, where that comes first."""
-    if event.startswith(_ID):
-        end = event.find(b'"', len(_ID))
-        if end > 0 and b"\\" not in event[:end]:
-            return event[: end + 1]
+def opening_of(data: bytes, begin: int = 0) -> bytes:
+    """What of an answer's events is not looked at, from the first that starts at `begin`: `data: {`, and the
+    id where that comes first.
+    """
+    if data.startswith(_ID, begin):
+        end = data.find(b'"', begin + len(_ID))
+        opening = data[begin : end + 1]
+        if end > 0 and b"\\" not in opening and b"\n" not in opening:
+            return opening
     return _OBJECT

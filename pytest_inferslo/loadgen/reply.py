@@ -30,7 +30,7 @@ from pytest_inferslo.loadgen.framing import (
     MalformedHttp,
     head_of,
 )
-from pytest_inferslo.loadgen.lexicon import lexicon_of, opening_of
+from pytest_inferslo.loadgen.lexicon import Said, lexicon_of, opening_of
 from pytest_inferslo.loadgen.sse import EventSplitter, fields_of
 
 #: An unstreamed body longer than this is refused; of a failed answer's body so much is kept for the record.
@@ -39,6 +39,7 @@ ERROR_BODY_LIMIT = 2048
 
 _NO_BODY: list[bytes] = []
 _DONE_EVENT = b"data: [DONE]"
+_DONE_CHUNK = _DONE_EVENT + b"\n\n"
 
 _HEAD, _LENGTH, _SIZE, _CHUNK, _CHUNK_END, _TRAILER, _CLOSE = range(7)
 _UNCHUNKED = (_LENGTH, _CLOSE)
@@ -54,6 +55,7 @@ class Reply(Answer):
         "_dialect",
         "_done",
         "_events",
+        "_fed",
         "_in_read",
         "_left",
         "_lexicon",
@@ -76,6 +78,7 @@ class Reply(Answer):
 
     def __init__(self, dialect: Dialect, streaming: bool) -> None:
         self._events = EventSplitter()
+        self._fed = False
         self.speak(dialect, streaming)
         self.reset()
 
@@ -94,14 +97,15 @@ class Reply(Answer):
         self._in_read = 0
         self._whole = True
         self._opening = b""
-        self._said: Answer | None = None
+        self._said: Said | None = None
         self.outcome: Outcome | None = None
         self.status = ABSENT
         self.first = self.first_content = self.last = self.end = ABSENT
         self.chunks = self.bursts = 0
         self.gaps: list[int] = []
         self.keep_alive = False
-        if not self._events.fresh:
+        if self._fed:
+            self._fed = False
             self._events.reset()
 
     def speak(self, dialect: Dialect, streaming: bool) -> None:
@@ -124,8 +128,6 @@ class Reply(Answer):
         """Bytes as they came at `t`. True when the answer has ended; `outcome` is set then."""
         self._in_read = 0
         state = self._state
-        if state == _SIZE and self._opening and self._read_known_event(data, t):
-            return False
         try:
             if state == _HEAD:
                 rest = self._read_head(data, t)
@@ -278,11 +280,15 @@ class Reply(Answer):
                 left = CHUNK_SIZES[data[position:line_end]]
                 position = line_end + 2
                 if left == 0:
+                    if size == position + 2 and data.endswith(b"\r\n"):
+                        self._end_of_chunks(pieces, b"", t)
+                        return
                     state = _TRAILER
                     continue
                 end = position + left
                 if data[end : end + 2] == b"\r\n":
-                    pieces.append(data[position:end])
+                    if pieces or not self._recognise(data, position, end, t):
+                        pieces.append(data[position:end])
                     position = end + 2
                     continue
                 self._left = left
@@ -312,16 +318,19 @@ class Reply(Answer):
                 line = data[position:line_end]
                 position = line_end + 2
                 if not line:
-                    self._state = state
-                    if pieces:
-                        self._sink(b"".join(pieces), t)
-                    self._end_of_message(data[position:], t)
+                    self._end_of_chunks(pieces, data[position:], t)
                     return
                 if b":" not in line:
                     raise MalformedHttp(f"trailer {line[:80]!r}")
         self._state = state
         if pieces:
             self._sink(b"".join(pieces), t)
+
+    def _end_of_chunks(self, pieces: list[bytes], rest: bytes, t: int) -> None:
+        self._state = _TRAILER
+        if pieces:
+            self._sink(b"".join(pieces), t)
+        self._end_of_message(rest, t)
 
     def _keep_line(self, line: bytes) -> None:
         if len(line) > LINE_LIMIT or b"\n" in line:
@@ -392,6 +401,7 @@ class Reply(Answer):
 
     def _read_events(self, data: bytes, t: int) -> None:
         try:
+            self._fed = True
             events = self._events.feed(data)
         except ValueError as error:
             self._fail_at(t, Outcome.MALFORMED_BODY, str(error))
@@ -404,42 +414,48 @@ class Reply(Answer):
             if not opening:
                 opening = self._opening = opening_of(event)
             if event.startswith(opening):
-                found = find(event[len(opening) :])
+                found = find(event[len(opening) :], self.chunks)
                 if found is not None:
-                    self._heard(found[0], found[1], t)
+                    self._heard(found, t)
                     continue
             if event:
                 self._read_event(event, t)
 
-    def _read_known_event(self, data: bytes, t: int) -> bool:
-        """The one shape of reads that is most of a stream: a chunk that is an event of a known kind.
+    def _recognise(self, data: bytes, begin: int, end: int, t: int) -> bool:
+        """Whether `data[begin:end]`, a chunk, was one event of a known kind: what most of a stream is.
 
         False leaves everything as it was, for the general way.
         """
-        opening = self._opening
-        begin = data.find(b"\r\n") + 2
-        end = len(data) - 4
-        if (
-            CHUNK_SIZES.get(data[: begin - 2]) != end + 2 - begin
-            or data[end:] != b"\n\n\r\n"
-            or not data.startswith(opening, begin)
-            or self._buffer
-            or not self._events.between
-        ):
+        if self._whole or data[end - 2 : end] != b"\n\n" or not self._events.between:
             return False
-        found = self._lexicon.find(data[begin + len(opening) : end])
+        opening = self._opening
+        if not opening:
+            opening = self._opening = opening_of(data, begin)
+        if not data.startswith(opening, begin):
+            if data[begin:end] != _DONE_CHUNK:
+                return False
+            self._done = True
+            return True
+        found = self._lexicon.find(data[begin + len(opening) : end - 2], self.chunks)
         if found is None:
             return False
-        self._heard(found[0], found[1], t)
+        self._heard(found, t)
         return True
 
-    def _heard(self, kind: int, says: Answer, t: int) -> None:
+    def _heard(self, said: Said, t: int) -> None:
         # the same words twice in a row change nothing
-        if says is not self._said:
-            self._said = says
-            self.take(says)
-        if kind and not self._done:
-            self._output(kind, t)
+        if said is not self._said:
+            self._said = said
+            choices = self.choices
+            if said.finished:
+                choices.update(said.finished)
+            for index in said.open:
+                if index not in choices:
+                    choices[index] = None
+            if said.counts is not None:
+                self.count(*said.counts)
+        if said.kind and not self._done:
+            self._output(said.kind, t)
 
     def _read_event(self, event: bytes, t: int) -> None:
         self._said = None

@@ -17,7 +17,7 @@ _NOTHING: tuple[bytes, ...] = ()
 class EventSplitter:
     """`feed` bytes, get the raw events that they complete: LF line ends, without the blank line."""
 
-    __slots__ = ("_after_cr", "_parts", "_size", "_started")
+    __slots__ = ("_after_cr", "_parts", "_size", "_started", "between")
 
     def __init__(self) -> None:
         self.reset()
@@ -27,16 +27,8 @@ class EventSplitter:
         self._size = 0
         self._after_cr = False
         self._started = False
-
-    @property
-    def fresh(self) -> bool:
-        """Nothing was fed yet."""
-        return not self._started and not self._parts and not self._after_cr
-
-    @property
-    def between(self) -> bool:
-        """The last byte that came ended an event."""
-        return self._started and not self._parts and not self._after_cr
+        #: what was fed ends with a whole event
+        self.between = True
 
     @property
     def pending(self) -> bytes:
@@ -44,6 +36,11 @@ class EventSplitter:
         return b"".join(self._parts)
 
     def feed(self, data: bytes) -> Sequence[bytes]:
+        events = self._cut(data)
+        self.between = not self._parts and not self._after_cr
+        return events
+
+    def _cut(self, data: bytes) -> Sequence[bytes]:
         if b"\r" in data or self._after_cr:
             data = self._unify_line_ends(data)
         if not self._started:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from array import array
 from dataclasses import replace
 from pathlib import Path
@@ -22,8 +23,8 @@ from pytest_inferslo.loadgen.target import Target
 
 #: Requests are prepared before the load up to so many bytes; later ones when the loop has nothing due.
 _AHEAD_BYTES = 128 * 1024 * 1024
-#: How many a closed loop will need is not known.
-_CLOSED_AHEAD_BYTES = 16 * 1024 * 1024
+#: How many a closed loop will need is not known: as many as can be made in this time.
+_CLOSED_AHEAD_NS = 700_000_000
 
 Request = tuple[bytes, int]  # the bytes to send, the prompt's hash
 
@@ -87,7 +88,7 @@ class Workload:
 
     def prepare(self) -> None:
         """Fills the store of ready requests, before the load."""
-        left = _CLOSED_AHEAD_BYTES if self.schedule.closed else _AHEAD_BYTES
+        left, enough = _AHEAD_BYTES, time.monotonic_ns() + _CLOSED_AHEAD_NS
         while left > 0 and (size := self.prepare_one()):
             left -= size
         if not self.schedule.closed or self._warm_until:
@@ -97,7 +98,7 @@ class Workload:
         indices = (
             first + turn * users for turn in range(1, 1 << 30) for first in self.schedule.index.tolist()
         )
-        while left > 0:
+        while left > 0 and time.monotonic_ns() < enough:
             index = next(indices)
             endpoint, adapter = self._routes.of(index)
             request = self._ready[index] = self._make(index, 0, endpoint, adapter, -1)
