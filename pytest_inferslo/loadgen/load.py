@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ class Load:
         self._intended: int | None = None
 
     def run(self) -> dict[str, Any]:
-        scenario = Scenario.from_dict(self._order.scenario)
+        scenario = replace(Scenario.from_dict(self._order.scenario), seed=self._order.seed)
         if scenario.open_loop and self._order.locustfile is None:
             self._intended = len(scenario.schedule())
         self._members = require(self._crew)

@@ -11,6 +11,7 @@ import subprocess
 import threading
 import time
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from raw_server import ANSWER, Peer, RawServer, answer_all
 from replies import STREAM_HEAD, chunk, delta, event, whole
 
 from pytest_inferslo.core.adapters import adapters
-from pytest_inferslo.core.arrivals import concurrency, constant, stream, streams
+from pytest_inferslo.core.arrivals import concurrency, constant, poisson, stream, streams
 from pytest_inferslo.core.endpoint import Endpoint
 from pytest_inferslo.core.prompts import synthetic
 from pytest_inferslo.core.scenario import Timeouts
@@ -363,3 +364,13 @@ def test_the_load_does_not_depend_on_the_workers(load: Any) -> None:
         first, again = load(server.url), load(server.url)
     assert first.samples["intended"].tolist() == again.samples["intended"].tolist()
     assert set(first.samples["prompt_hash"].tolist()).isdisjoint(again.samples["prompt_hash"].tolist())
+
+
+def test_the_order_has_the_seed(load: Any) -> None:
+    """Repeats have seeds of their own: of a Poisson load each is another number of requests."""
+    with RawServer(answer_all()) as server:
+        counts = []
+        for seed in (1, 2, 3):
+            order = replace(load.order(server.url, arrivals=poisson("200/s")), seed=seed)
+            counts.append(len(load.read(order, load.generator.offer(order)).samples))
+    assert len(set(counts)) > 1
