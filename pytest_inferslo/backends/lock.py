@@ -15,7 +15,9 @@ from pytest_inferslo.errors import BackendConfigError
 
 
 def default_lock_path() -> Path:
-    """The same for all projects of a user on this host."""
+    """The same for all projects of a user on this host, or what INFERSLO_LOCK_FILE says."""
+    if chosen := os.environ.get("INFERSLO_LOCK_FILE"):
+        return Path(chosen)
     return Path(tempfile.gettempdir()) / f"pytest-inferslo-{os.getuid()}.lock"
 
 

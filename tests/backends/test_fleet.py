@@ -161,6 +161,14 @@ def test_a_second_holder_of_the_lock_is_refused_or_waits(tmp_path: Path) -> None
         pass
 
 
+def test_the_lock_can_be_put_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pytest_inferslo.backends import exclusive
+
+    monkeypatch.setenv("INFERSLO_LOCK_FILE", str(tmp_path / "elsewhere"))
+    with exclusive():
+        assert str(os.getpid()) in (tmp_path / "elsewhere").read_text()
+
+
 def test_the_lock_falls_with_its_holder(tmp_path: Path) -> None:
     import subprocess
     import sys

@@ -57,7 +57,7 @@ def test_a_server_that_never_gets_ready_is_an_error_with_its_log(
 ) -> None:
     begun = time.monotonic()
     with pytest.raises(BackendStartError) as caught:
-        start(Faulty((*flags, "--engine", "plain")), replace(options, start_timeout_s=5.0))
+        start(Faulty((*flags, "--engine", "plain")), replace(options, start_timeout_s=15.0))
     message = str(caught.value)
     assert message.startswith(f"{step}: ")
     assert seen in message
@@ -70,16 +70,15 @@ def test_a_server_that_never_gets_ready_is_an_error_with_its_log(
 def test_an_exit_is_seen_within_a_second(options: BackendOptions, survivors: Survivors) -> None:
     with pytest.raises(BackendStartError) as caught:
         start(Faulty(("--delay", "0.5", "--exits", "0")), options)
-    after = re.search(r"after ([0-9.]+) s", str(caught.value))
-    assert after is not None
-    assert float(after[1]) < 0.5 + 1.0 + 1.0  # the last second is the interpreter's start on a busy machine
+    seen_within = time.time() - options.log_path.stat().st_mtime  # since its last words
+    assert seen_within < 1.0 + 1.0  # the second is the stop's, on a busy machine
     assert "this is the end" in str(caught.value)
 
 
 def test_healthy_with_hanging_completions_is_not_ready(options: BackendOptions, survivors: Survivors) -> None:
     progress: list[StartProgress] = []
-    with pytest.raises(BackendStartError, match=r"first completion: .*within 3 s"):
-        start(Faulty(("--completions", "hang")), replace(options, start_timeout_s=3.0), progress.append)
+    with pytest.raises(BackendStartError, match=r"first completion: .*within 5 s"):
+        start(Faulty(("--completions", "hang")), replace(options, start_timeout_s=5.0), progress.append)
     assert survivors() == []
     assert {each.step for each in progress} == {"health", "model", "first completion"}
 
