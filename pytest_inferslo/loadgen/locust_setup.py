@@ -32,6 +32,8 @@ class EngineUser(User):
 def environment(**settings: Any) -> Environment:
     locust.runners.WORKER_REPORT_INTERVAL = REPORT_SECONDS
     locust.runners.WORKER_LOG_REPORT_INTERVAL = -1
+    # whether a worker is lost is judged in crew.py; Locust's own verdict would kill and respawn users
+    locust.runners.HEARTBEAT_LIVENESS = 3600
     logging.getLogger("locust").setLevel(logging.WARNING)
     # given here, these are not read from locust.conf and LOCUST_* variables
     options = Namespace(enable_rebalancing=False, headless=True, web_base_path="", tags=[], exclude_tags=[])

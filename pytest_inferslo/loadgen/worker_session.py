@@ -36,6 +36,7 @@ class WorkerSession:
     def __init__(self, env: Any, runner: Any) -> None:
         self._env = env
         self._runner = runner
+        self._master_heard = 0.0
         self._engine: Engine | LocustRun | None = None
         self._recorder: Recorder | None = None
         self._start = gevent.event.AsyncResult()
@@ -47,11 +48,15 @@ class WorkerSession:
         ):
             runner.register_message(name, listener)
         env.events.report_to_master.add_listener(self._report)
+        env.events.heartbeat_received.add_listener(self._heartbeat)
 
     def leave_with_parent(self) -> None:
         """Ends this process when its stdin does, or when its parent is another one."""
         gevent.spawn(_exit_at_end_of_stdin)
         gevent.spawn(_exit_when_orphaned, os.getppid())
+
+    def _heartbeat(self, **_: Any) -> None:
+        self._master_heard = time.monotonic()
 
     def _ping(self, environment: Any, msg: Any) -> None:
         self._runner.send_message("inferslo.pong", {"id": msg.data["id"], "clock": time.monotonic_ns()})
@@ -99,7 +104,7 @@ class WorkerSession:
             self._name = Path(order.locustfile["path"]).name
             return LocustRun(order, self._recorder, record, on_end, workers)
         workload = Workload(order, record.index, workers)
-        workload.prepare()
+        workload.prepare(breathe=lambda: gevent.sleep(0))
         self._name = workload.kinds[0][0].path(workload.targets[0].endpoint.model)
         kind = Engine if workload.scenario.open_loop else ClosedLoopEngine
         loop = gevent.get_hub().loop
@@ -114,6 +119,7 @@ class WorkerSession:
 
     def _run(self, engine: Engine | LocustRun, ended: Any) -> None:
         epoch = self._start.get()
+        self._master_heard = time.monotonic()
         if epoch is None:
             engine.stop("stopped before the load")
         else:
@@ -124,8 +130,7 @@ class WorkerSession:
 
     def _stop_without_master(self, engine: Engine | LocustRun) -> None:
         """A master that is out of reach has given this worker up: no load goes on that nobody counts."""
-        heard = self._runner.last_heartbeat_timestamp
-        if heard is not None and time.time() - heard > _MASTER_SILENCE_SECONDS:
+        if time.monotonic() - self._master_heard > _MASTER_SILENCE_SECONDS:
             engine.stop("the master was out of reach")
             gevent.spawn(self._runner.quit)
 

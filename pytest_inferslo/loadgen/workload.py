@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from array import array
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,9 @@ from pytest_inferslo.loadgen.target import Target
 _AHEAD_BYTES = 128 * 1024 * 1024
 #: How many a closed loop will need is not known: as many as can be made in this time.
 _CLOSED_AHEAD_NS = 700_000_000
+
+#: Requests between two breaths.
+_BREATH = 2000
 
 Request = tuple[bytes, int]  # the bytes to send, the prompt's hash
 
@@ -86,11 +90,13 @@ class Workload:
             rows[name] = np.array(getattr(self, name)[first:], np.int64)
         return rows
 
-    def prepare(self) -> None:
-        """Fills the store of ready requests, before the load."""
+    def prepare(self, breathe: Callable[[], None] = lambda: None) -> None:
+        """Fills the store of ready requests, before the load; calls `breathe` now and then."""
         left, enough = _AHEAD_BYTES, time.monotonic_ns() + _CLOSED_AHEAD_NS
         while left > 0 and (size := self.prepare_one()):
             left -= size
+            if not len(self._ready) % _BREATH:
+                breathe()
         if not self.schedule.closed or self._warm_until:
             return
         # the later requests of each user, whose times are not known yet
