@@ -56,6 +56,7 @@ class LibevPacer:
 
     def arm(self, due: int) -> None:
         self.disarm()
+        self._loop.update_now()
         self._timer = self._loop.timer(max(0.0, (due - time.monotonic_ns()) / _SECOND))
         self._timer.start(self._callback)
 
