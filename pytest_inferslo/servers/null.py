@@ -4,8 +4,10 @@
 
 It speaks chat completions: a stream where the request says `"stream":true`, else one JSON body. The answer is
 a role, `chunks` tokens (each event in a segment of its own when there is time between them), usage and
-`[DONE]`. It prints its port. With `--truth FILE` it writes, per request, the monotonic ns at which the
-request was read and at which its first token was handed to the kernel, as native int64 pairs.
+`[DONE]`. It prints its
+port. With `--truth FILE` it writes, per request, the monotonic ns at which the kernel received the request
+and at which its first token went to the kernel, as native int64 pairs: the truth that a client's times are
+compared with.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import heapq
 import select
 import signal
 import socket
+import struct
 import sys
 import time
 from dataclasses import dataclass
@@ -24,6 +27,8 @@ from pathlib import Path
 from pytest_inferslo.timerfd import Timerfd, least_timer_slack
 
 _READ, _SECOND = select.EPOLLIN if hasattr(select, "EPOLLIN") else 1, 1_000_000_000
+#: Of Linux's generic ABI: receive times of the kernel, realtime, as ancillary data.
+_SO_TIMESTAMPNS = 35
 clock = time.monotonic_ns
 
 _STREAMED = (
@@ -98,6 +103,7 @@ class NullServer:
         self._partial: dict[int, bytes] = {}
         self._later: list[tuple[int, int, socket.socket, int, int, bool]] = []
         self._pushed = 0
+        self._received = 0
         self._epoll = select.epoll()
         self._timer = Timerfd()
         least_timer_slack()
@@ -127,12 +133,14 @@ class NullServer:
                 return
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._truth is not None:
+                sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
             self._sockets[sock.fileno()] = sock
             self._epoll.register(sock.fileno(), _READ)
 
     def _read(self, fd: int) -> None:
         try:
-            data = self._sockets[fd].recv(262144)
+            data = self._receive(self._sockets[fd])
         except BlockingIOError:
             return
         except OSError:
@@ -149,16 +157,28 @@ class NullServer:
             return
         self._answer(self._sockets[fd], b'"stream":true' in data or b'"stream": true' in data)
 
+    def _receive(self, sock: socket.socket) -> bytes:
+        """Notes when the kernel had it, where the truth is wanted."""
+        if self._truth is None:
+            return sock.recv(262144)
+        data, ancillary, _, _ = sock.recvmsg(262144, 32)
+        self._received = clock()
+        if ancillary:
+            seconds, nanoseconds = struct.unpack("qq", ancillary[0][2])
+            self._received += seconds * _SECOND + nanoseconds - time.time_ns()
+        return data
+
     def _answer(self, sock: socket.socket, streaming: bool) -> None:
         now = clock()
+        received = now if self._truth is None else self._received
         shape = self._shape
         if shape.first_ns or (streaming and shape.gap_ns and shape.chunks > 1):
-            self._push(now + shape.first_ns, sock, 0, now, streaming)
+            self._push(now + shape.first_ns, sock, 0, received, streaming)
             self._timer.arm(self._later[0][0])
             return
         for part in self._parts if streaming else (self._whole,):
             self._send(sock, part)
-        self._log(now, now)
+        self._log(received, now)
 
     def _push(self, due: int, sock: socket.socket, part: int, received: int, streaming: bool) -> None:
         self._pushed += 1
@@ -168,9 +188,9 @@ class NullServer:
         later, gap, last = self._later, self._shape.gap_ns, len(self._parts) - 1
         while later and later[0][0] <= clock():
             due, _, sock, part, received, streaming = heapq.heappop(later)
-            self._send(sock, self._parts[part] if streaming else self._whole)
             if part == 0:
                 self._log(received, clock())
+            self._send(sock, self._parts[part] if streaming else self._whole)
             if streaming and part < last:
                 self._push(due + gap, sock, part + 1, received, True)
         if later:
