@@ -47,6 +47,13 @@ _OPTIONS = (
         "K=V",
     ),
     _Option(
+        "--lora",
+        "inferslo_lora",
+        "NAME=PATH of a LoRA adapter that the server loads at its start; repeatable",
+        "append",
+        "NAME=PATH",
+    ),
+    _Option(
         "--backend-python",
         "inferslo_backend_python",
         "interpreter of the virtual environment that holds the engine",
@@ -126,6 +133,7 @@ class Options:
     model: str | None
     backend_args: tuple[str, ...]
     backend_env: dict[str, str]
+    lora: dict[str, str]
     backend_python: str | None
     server_pid: int | None
     start_timeout_s: float | None
@@ -169,7 +177,8 @@ def read_options(config: pytest.Config) -> Options:
         backends=tuple(values["inferslo_backend"]) or ("sim",),
         model=values["inferslo_model"],
         backend_args=tuple(values["inferslo_backend_args"]),
-        backend_env=_environment(values["inferslo_backend_env"]),
+        backend_env=_pairs("--backend-env", values["inferslo_backend_env"], "KEY=VALUE"),
+        lora=_pairs("--lora", values["inferslo_lora"], "NAME=PATH"),
         backend_python=values["inferslo_backend_python"],
         server_pid=values["inferslo_server_pid"],
         start_timeout_s=values["inferslo_backend_start_timeout"],
@@ -212,11 +221,11 @@ def _number(place: str, given: Any, option: _Option) -> float | int:
     return number
 
 
-def _environment(pairs: list[str]) -> dict[str, str]:
-    environment = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
+def _pairs(flag: str, given: list[str], form: str) -> dict[str, str]:
+    pairs = {}
+    for word in given:
+        name, equals, value = word.partition("=")
         if not equals or not name:
-            raise pytest.UsageError(f"--backend-env={pair!r}: expected KEY=VALUE")
-        environment[name] = value
-    return environment
+            raise pytest.UsageError(f"{flag}={word!r}: expected {form}")
+        pairs[name] = value
+    return pairs

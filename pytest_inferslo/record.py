@@ -100,10 +100,14 @@ def completed(
         "workers": result.workers,
         "absent": seen.absent,
         "gpus": seen.gpus,
-        "notes": [*plan["notes"], *seen.notes, *server.notes],
+        "notes": [*plan["notes"], *_stopped(result, until_ns), *seen.notes, *server.notes],
         "stopped_early": result.stopped_early,
         "errors": [*errors, *result.errors],
     }
+
+
+def _stopped(result: LoadResult, until_ns: int | None) -> list[str]:
+    return [f"stopped early: {result.stopped_early}"] if until_ns is not None else []
 
 
 def _cut(plan: Record, until_ns: int | None) -> Record:

@@ -50,6 +50,7 @@ def backend_options(options: Options, choice: BackendChoice) -> BackendOptions:
         model=options.model,
         args=(*options.backend_args, *choice.command_line()),
         env=options.backend_env,
+        lora=options.lora,
         python=options.backend_python,
         server_pid=options.server_pid,
         api_key_env=options.api_key_env,
