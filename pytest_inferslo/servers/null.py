@@ -139,8 +139,11 @@ class NullServer:
             self._epoll.register(sock.fileno(), _READ)
 
     def _read(self, fd: int) -> None:
+        sock = self._sockets.get(fd)
+        if sock is None:  # closed by what came before it in this round
+            return
         try:
-            data = self._receive(self._sockets[fd])
+            data = self._receive(sock)
         except BlockingIOError:
             return
         except OSError:
@@ -155,7 +158,7 @@ class NullServer:
         if end < 4 or at < 0 or len(data) - end < int(data[at + 15 : data.find(b"\r", at)]):
             self._partial[fd] = data
             return
-        self._answer(self._sockets[fd], b'"stream":true' in data or b'"stream": true' in data)
+        self._answer(sock, b'"stream":true' in data or b'"stream": true' in data)
 
     def _receive(self, sock: socket.socket) -> bytes:
         """Notes when the kernel had it, where the truth is wanted."""
