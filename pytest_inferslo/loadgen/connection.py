@@ -136,15 +136,16 @@ class Connection:
             done = self._send(data)
         except BlockingIOError:
             done = 0
-        except OSError as error:
+        except OSError:
             self.sent = ABSENT
-            self._write_failed(error)
+            self._write_failed()
             return
         if done < len(data):
             self._unsent = data[done:]
             self._write_watcher.start(self._writable)
 
-    def _write_failed(self, error: OSError) -> None:
+    def _write_failed(self) -> None:
+        """Not one byte of the request could be sent."""
         if self.served and not self.reply.started:
             self.owner.went_stale(self)
         else:
@@ -182,9 +183,10 @@ class Connection:
             done = self._send(self._unsent)
         except BlockingIOError:
             return
-        except OSError as error:
+        except OSError:
+            # part of the request is with the server: this is its failure, not a connection gone stale
             self._write_watcher.stop()
-            self._write_failed(error)
+            self._lost(reset=True)
             return
         self._unsent = self._unsent[done:]
         if not self._unsent:

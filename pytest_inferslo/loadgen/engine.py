@@ -75,9 +75,9 @@ class Engine:
         self._running = False
         self._ended = False
         self._cpu_started, self._started = 0, 0
-        self._pacer = pacer(loop, self._arrivals_due)
+        self._pacer = pacer(loop, self._guarded(self._arrivals_due))
         self._tick = loop.timer(_TICK_SECONDS, _TICK_SECONDS)
-        self._tick.start(self._ticked)
+        self._tick.start(self._guarded(self._ticked))
         self._lag = LoopLag()
         record.stamps, record.pacing = self.stamps.name, self._pacer.name
 
@@ -122,6 +122,18 @@ class Engine:
         if len(self.record.errors) < 20:
             self.record.errors.append(text)
 
+    def _guarded(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """A fault of ours in a callback of the loop ends the load, and is told."""
+
+        def run() -> None:
+            try:
+                callback()
+            except Exception as error:
+                self.error(f"fault of the load engine: {type(error).__name__}: {error}")
+                self.stop("the load engine failed")
+
+        return run
+
     def _new_reply(self) -> Reply:
         return Reply(*self.workload.kinds[0])
 
@@ -152,7 +164,7 @@ class Engine:
     def _leave_rest(self, reason: str) -> None:
         """Every row that was not sent is recorded as such."""
         rows = self.workload.rows_from(self._row)
-        self._row = len(self.workload)
+        self._next_row(len(self.workload))
         self.recorder.never_sent(rows, reason)
 
     def _next_row(self, row: int) -> None:

@@ -46,10 +46,10 @@ class TlsConnection(Connection):
             done = self._send(data)
         except BlockingIOError:
             done = 0
-        except OSError as error:
+        except OSError:
             self._unsent = b""
             if self.standing:
-                self._write_failed(error)
+                self._lost(reset=True)
             return
         self._unsent = data[done:]
         if self._unsent:

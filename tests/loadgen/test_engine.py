@@ -51,13 +51,13 @@ def test_a_plain_load(load: Any) -> None:
 
 def stays_silent(peer: Peer) -> None:
     peer.request()
-    time.sleep(3)
+    time.sleep(8)
 
 
 def stalls(peer: Peer) -> None:
     peer.request()
     peer.send(HALF)
-    time.sleep(3)
+    time.sleep(8)
 
 
 def trickles(peer: Peer) -> None:
@@ -85,20 +85,22 @@ def hangs_up(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("play", "outcome"),
+    ("play", "outcome", "timeouts"),
     [
-        (stays_silent, "TIMEOUT_FIRST_OUTPUT"),
-        (stalls, "TIMEOUT_STALL"),
-        (trickles, "TIMEOUT_TOTAL"),
-        (resets, "RESET"),
-        (cuts, "TRUNCATED"),
-        (hangs_up, "TRUNCATED"),
-        (answer_all(whole({"error": "no"}, "500 Internal Server Error")), "HTTP_SERVER_ERROR"),
+        (stays_silent, "TIMEOUT_FIRST_OUTPUT", {"first_output": 0.4}),
+        (stalls, "TIMEOUT_STALL", {"stall": 0.3}),
+        (trickles, "TIMEOUT_TOTAL", {"total": 0.6}),
+        (resets, "RESET", {}),
+        (cuts, "TRUNCATED", {}),
+        (hangs_up, "TRUNCATED", {}),
+        (answer_all(whole({"error": "no"}, "500 Internal Server Error")), "HTTP_SERVER_ERROR", {}),
     ],
 )
-def test_case_5_each_failure_has_its_own_name(load: Any, play: Any, outcome: str) -> None:
+def test_case_5_each_failure_has_its_own_name(
+    load: Any, play: Any, outcome: str, timeouts: dict[str, float]
+) -> None:
     with RawServer(play) as server:
-        offered = load(server.url, timeouts=Timeouts(first_output=0.4, stall=0.3, total=0.8))
+        offered = load(server.url, timeouts=Timeouts(**timeouts))
     assert offered.outcomes == {outcome: 20}
     assert offered.result.outcomes[outcome]["count"] == 20
     assert offered.result.outcomes[outcome]["example"]
@@ -131,7 +133,7 @@ def test_a_host_that_does_not_answer(load: Any) -> None:
 
 def test_case_9_unfinished_at_the_end_of_the_drain(load: Any) -> None:
     with RawServer(stalls) as server:
-        offered = load(server.url, drain=0.3)
+        offered = load(server.url, drain=1.0)
     assert offered.outcomes == {"UNFINISHED": 20}
     assert offered.result.counts["unfinished"] == 20
 
@@ -374,3 +376,13 @@ def test_the_order_has_the_seed(load: Any) -> None:
             order = replace(load.order(server.url, arrivals=poisson("200/s")), seed=seed)
             counts.append(len(load.read(order, load.generator.offer(order)).samples))
     assert len(set(counts)) > 1
+
+
+def test_a_fault_of_the_engine_ends_the_load_and_is_told(load: Any) -> None:
+    """Here: a prompt that cannot be made; every request is on record all the same."""
+    with RawServer(answer_all()) as server:
+        order = load.order(server.url, extra_body={"model": "x"}, duration=2)
+        order.scenario["extra_body"] = {"big": 2**70}
+        with pytest.raises(LoadError, match="Integer exceeds 64-bit range"):
+            load.generator.offer(order)
+        assert load(server.url).outcomes == {"SUCCESS": 20}
