@@ -46,7 +46,7 @@ def test_a_choice_depends_on_seed_and_index_alone() -> None:
 
 
 def test_endpoints_by_weight() -> None:
-    counts = np.bincount(choose_endpoint([0.95, 0.0, 0.05], 0, INDICES), minlength=3)
+    counts = np.bincount(choose_endpoint([95, 0, 5], 0, INDICES), minlength=3)
     assert counts[1] == 0
     assert counts[2] / len(INDICES) == pytest.approx(0.05, abs=0.005)
 

@@ -209,6 +209,10 @@ def test_rate_scale_keeps_the_length_and_multiplies_requests(scale: float) -> No
     assert np.all(np.diff(schedule.intended) >= 0)
     assert schedule.intended[-1] < 500 * 10**9
     assert replay.length == pytest.approx(500)
+    if scale >= 2:  # copies spread over the gap, one stays at the recorded time
+        late = schedule.intended % 10**8
+        assert np.count_nonzero(late == 0) == pytest.approx(5_000, abs=5)
+        assert late[late > 0].mean() == pytest.approx(0.5 * 10**8, rel=0.05)
     # a copy has its original's tokens, and lies between it and the next request
     assert schedule.input_tokens is not None
     original = (schedule.input_tokens.astype(np.int64) - 1) * 10**8

@@ -201,7 +201,7 @@ def test_lengths_are_exact_with_a_tokenizer(tmp_path: Path, tokens: int, share: 
     loaded = pytest.importorskip("tokenizers").Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     for prompt in made(synthetic(tokens, tokenizer=counts, shared_prefix=share, unique=share == 0), 50):
         found = len(loaded.encode(prompt.text, add_special_tokens=False).ids)
-        assert found == pytest.approx(tokens, abs=0 if share == 0 else 2)
+        assert found == pytest.approx(tokens, abs=0 if share == 0 or tokens > 100 else 2)
 
 
 def test_the_file_or_its_folder(tmp_path: Path) -> None:
