@@ -20,11 +20,11 @@ from pytest_inferslo.core.distribution import SECOND
 from pytest_inferslo.core.judge import Bench
 from pytest_inferslo.core.metrics import Source
 from pytest_inferslo.core.objective import Objective
-from pytest_inferslo.core.policy import Policy
+from pytest_inferslo.core.policy import Policy, exact_limit
 from pytest_inferslo.core.pool import Pool
 from pytest_inferslo.core.questions import scopes
 from pytest_inferslo.core.rubric import Scored, decides, score
-from pytest_inferslo.core.share_evidence import level_clustering
+from pytest_inferslo.core.share_evidence import level_clustering, near_the_limit
 from pytest_inferslo.core.summary import Summary
 from pytest_inferslo.core.verdict import Finding, Status
 
@@ -91,11 +91,16 @@ def decide(
 
 def _too_alike(policy: Policy, pool: Pool) -> bool:
     """Whether a calm stretch may be all that was seen: a busy queue has those, and then its slow requests come."""
-    sampled = (Source.SAMPLE, Source.GAP)
     for objective in policy.judged():
-        for scope in scopes(objective, pool.first.frame) if objective.metric.source in sampled else ():
+        if (
+            objective.metric.source not in (Source.SAMPLE, Source.GAP)
+            or objective.statistic.kind != "percentile"
+        ):
+            continue
+        for scope in scopes(objective, pool.first.frame):
             found = pool.distributions(objective.metric.name, scope)
-            if level_clustering(found, pool.strata(scope)).effect > MOST_ALIKE:
+            close = near_the_limit(found, exact_limit(objective, objective.limit.offset))
+            if close and level_clustering(found, pool.strata(scope)).effect > MOST_ALIKE:
                 return True
     return False
 

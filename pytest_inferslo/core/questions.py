@@ -14,7 +14,7 @@ from pytest_inferslo.core.policy import Policy, exact_limit
 from pytest_inferslo.core.summary import Question
 
 #: Lower limits, at which the clustering of slow requests is read when few exceed the limit itself.
-_LADDER = tuple(0.85**step for step in range(1, 25))
+_LADDER = tuple(0.92**step for step in range(1, 9))
 
 
 def questions(policy: Policy, record: Mapping[str, Any], baseline: Baseline | None = None) -> list[Question]:

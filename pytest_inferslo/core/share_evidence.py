@@ -25,6 +25,8 @@ _TELLING = 2
 #: How many slow requests it takes to see how slow ones cluster: so many times what is allowed, and no fewer than this.
 _TIMES_ALLOWED = (2.0, 5.0)
 _FEWEST_SLOW = 20.0
+#: The part of a limit above which a request is slow enough to tell of those that would exceed it.
+_NEAR = 0.5
 #: Independent seconds of the level of a metric without which nothing is proved about it.
 FEWEST_SWINGS = 6.0
 #: The share whose proof a promise about every request must have enough requests for.
@@ -45,24 +47,31 @@ def share_evidence(objective: Objective, pool: Pool, scope: Scope, limit: float,
     if share == 1:
         evidence = _census(objective, pool, scope, trials, rules)
     elif objective.window_ns:
-        evidence = _windows(objective, trials, found, float(share), rules)
+        evidence = _windows(objective, trials, found, float(share), limit, rules)
     else:
-        evidence = _whole(objective, pool, scope, trials, float(share), rules)
+        evidence = _whole(objective, pool, scope, trials, float(share), limit, rules)
     return evidence
 
 
 def _whole(
-    objective: Objective, pool: Pool, scope: Scope, trials: Trials, share: float, rules: Rules
+    objective: Objective,
+    pool: Pool,
+    scope: Scope,
+    trials: Trials,
+    share: float,
+    limit: float,
+    rules: Rules,
 ) -> Evidence:
     n, bad = int(trials.all_trials.sum()), int(trials.all_bad.sum())
     found = pool.distributions(objective.metric.name, scope) if objective.statistic.kind != "whole" else []
     worth = discount(
-        tail_clustering(trials.all_bad, trials.all_trials, found, share, pool.strata(scope)), rules.confidence
+        tail_clustering(trials.all_bad, trials.all_trials, found, share, pool.strata(scope), limit),
+        rules.confidence,
     )
     within, over = (n - bad) * worth, bad * worth
     status = Status.INCONCLUSIVE
     reason = ""
-    swings = _seconds_seen(found, pool.strata(scope))
+    swings = _seconds_seen(found, pool.strata(scope)) if near_the_limit(found, limit) else math.inf
     if rules.proves(within, over, share):
         status = Status.PASS if swings >= FEWEST_SWINGS else Status.INCONCLUSIVE
     elif rules.refutes(within, over, share) or _outage(objective, n, bad, share, rules):
@@ -86,6 +95,12 @@ def _whole(
     elif status is Status.INCONCLUSIVE:
         reason = what_is_missing(n - bad, bad, worth, share, n / pool.seconds(scope), rules)
     return Evidence(status, observed, n, n * worth, interval, reason)
+
+
+def near_the_limit(found: Sequence[Seconds], limit: float) -> bool:
+    """Whether enough requests took over half of `limit` to see how such requests come."""
+    near = [other for other in found[0].limits if _NEAR * limit <= other] if found else []
+    return bool(near) and sum(int(d.slot_over(min(near)).sum()) + d.failures for d in found) >= _FEWEST_SLOW
 
 
 def _seconds_seen(found: Sequence[Seconds], strata: Array) -> float:
@@ -120,7 +135,8 @@ def percentile_level(objective: Objective, pool: Pool, scope: Scope, rules: Rule
         return None
     share = float(objective.statistic.share)
     worth = discount(
-        tail_clustering(np.zeros_like(trials), trials, found, share, pool.strata(scope)), rules.confidence
+        tail_clustering(np.zeros_like(trials), trials, found, share, pool.strata(scope), None),
+        rules.confidence,
     )
     n = histogram.count + histogram.failures
     observed, (low, high) = _percentile_shown(objective, histogram, n * worth, rules)
@@ -178,6 +194,7 @@ def _windows(
     trials: Trials,
     found: Sequence[Seconds],
     share: float,
+    limit: float,
     rules: Rules,
 ) -> Evidence:
     """Every sliding window of whole seconds, in no run across its end.
@@ -202,7 +219,8 @@ def _windows(
     # What differs from window to window is asked for; only likeness inside of a window makes it worth less.
     strata = np.concatenate([np.arange(len(part)) // max(4, width) for part in trials.trials])
     worth = discount(
-        tail_clustering(trials.all_bad, trials.all_trials, found, share, strata), rules.confidence
+        tail_clustering(trials.all_bad, trials.all_trials, found, share, strata, limit),
+        rules.confidence,
     )
     within, over = (n - bad) * worth, bad * worth
     worst = int(np.argmax(bad / n))
@@ -260,31 +278,33 @@ def trials_of(objective: Objective, pool: Pool, scope: Scope, limit: float) -> T
 
 
 def tail_clustering(
-    bad: Array, trials: Array, found: Sequence[Seconds], share: float, strata: Array
+    bad: Array, trials: Array, found: Sequence[Seconds], share: float, strata: Array, limit: float | None
 ) -> list[Clustering]:
     """How alike neighbours are as far as this promise goes: the widest of what can be read off.
 
     Few bad requests say little about how they cluster. So lower limits are looked at too: the highest ones
-    that twice and five times as many requests exceed as the promise allows, or the values themselves where
-    no limit is that low.
+    that twice and five times as many requests exceed as the promise allows. But only down to half of `limit`:
+    what comes and goes far below it tells nothing of what would exceed it, and then requests count in full,
+    as in any exact test. Without a limit (a level that is compared later) the values themselves are taken.
     """
     clusterings = [statistics.share_clustering(bad, trials, strata)] if bad.sum() >= _TELLING else []
     if not found:
         return clusterings
+    if limit is None:
+        return [*clusterings, level_clustering(found, strata)]
     n = float(trials.sum())
     wanted = [max(_FEWEST_SLOW, times * (1 - share) * n) for times in _TIMES_ALLOWED]
     wanted = [least for least in wanted if least > bad.sum()]
     failures = np.concatenate([d.slot_failures for d in found])
-    for limit in sorted(found[0].limits, reverse=True):
-        over = np.concatenate([d.slot_over(limit) for d in found]) + failures
+    near = [other for other in found[0].limits if _NEAR * limit <= other < limit]
+    for other in sorted(near, reverse=True):
+        over = np.concatenate([d.slot_over(other) for d in found]) + failures
         if over.sum() == n or not wanted:
             break
         if over.sum() >= wanted[0]:
             clusterings.append(statistics.share_clustering(over, trials, strata))
             wanted = [least for least in wanted if least > over.sum()]
-    if wanted:
-        clusterings.append(level_clustering(found, strata))
-    return clusterings
+    return clusterings or [Clustering(1.0, int(np.count_nonzero(trials)))]
 
 
 def level_clustering(found: Sequence[Seconds], strata: Array) -> Clustering:

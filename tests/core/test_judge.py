@@ -530,3 +530,13 @@ def test_cpu_is_compared_with_what_it_was_before_the_load() -> None:
         "before the load"
         in only(verdict_of(text, rows, readings=reading("server_cpu", np.full(100, 0.2)))).reason
     )
+
+
+def test_what_comes_and_goes_far_below_a_limit_says_nothing_of_it() -> None:
+    """Latency of 20 to 25 ms in waves, and a limit of 250 ms: the requests count in full."""
+    waves = 22 + 3 * np.sin(np.arange(1_000) / 40)
+    found = only(verdict_of("ttft p99 <= 250ms", rows_of(waves, rate=40)))
+    assert found.status is PASS
+    near = only(verdict_of("ttft p99 <= 26ms", rows_of(waves, rate=40)))
+    assert near.status is INCONCLUSIVE
+    assert near.effective_samples < 200 < found.effective_samples
