@@ -64,6 +64,7 @@ class Engine:
             round(float(seconds) * _SECOND)
             for seconds in (timeouts.connect, timeouts.first_output, timeouts.stall, timeouts.total)
         )
+        self._soonest_ns = min(self._first_ns, self._stall_ns, self._total_ns)
         limit = max(1, scenario.max_connections // share)
         self.pool = Pool(loop, self, workload.targets, self._new_reply, limit, self._connect_ns, record)
         self._drain_end = scenario.window_ns[1] + round(scenario.drain_seconds * _SECOND)
@@ -204,14 +205,14 @@ class Engine:
         self.sent += 1
         connection.send_request(request)
         if connection.standing:
-            connection.deadline = connection.sent + self._first_ns
+            connection.deadline = connection.sent + self._soonest_ns
 
     # what connections tell (connection.Owner)
 
     def connected(self, connection: Connection) -> None:
         connection.target.connecting -= 1
         if connection.busy:
-            connection.deadline = connection.sent + self._first_ns
+            connection.deadline = connection.sent + self._soonest_ns
         else:
             connection.target.idle.append(connection)
 
@@ -323,7 +324,8 @@ class Engine:
         if sent + self._total_ns <= limit:
             limit, outcome, what = sent + self._total_ns, Outcome.TIMEOUT_TOTAL, "not complete"
         if limit > now:
-            connection.deadline = limit
+            # an output that comes before `limit` may be followed by a stall that ends before it
+            connection.deadline = min(limit, now + self._stall_ns)
             return
         reply.give_up(outcome, f"{what} for {(now - sent) / _SECOND:.3g} s,", now)
         self.answered(connection)

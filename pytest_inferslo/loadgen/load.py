@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable
@@ -84,7 +85,7 @@ class Load:
         self._latest[worker] = {key: value for key, value in data.items() if key not in ("samples", "gaps")}
 
     def _prepare(self) -> None:
-        order = self._order.to_dict()
+        order = json.dumps(self._order.to_dict())
         workers = len(self._members)
         for worker, member in enumerate(self._members):
             data = {"run": self._run_id, "worker": worker, "workers": workers, "order": order}

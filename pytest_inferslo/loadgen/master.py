@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import sys
+import traceback
 from typing import Any
 
 import gevent
@@ -67,6 +68,8 @@ class Master:
             result = load.run()
         except InfersloError as error:
             self._say({"event": "refused", "text": str(error)})
+        except Exception:
+            self._say({"event": "refused", "text": f"fault of the master: {traceback.format_exc()}"})
         else:
             self._say({"event": "result", **result})
 

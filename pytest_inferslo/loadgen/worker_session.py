@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import sys
@@ -80,7 +81,7 @@ class WorkerSession:
         index, run = data["worker"], data["run"]
         record = WorkerRecord(index, socket.gethostname(), os.getpid())
         try:
-            order = LoadOrder.from_dict(data["order"])
+            order = LoadOrder.from_dict(json.loads(data["order"]))
             self._recorder = Recorder(index)
             ended = gevent.event.Event()
             self._engine = self._make(order, record, ended.set, data["workers"])
