@@ -59,10 +59,8 @@ def main() -> int:
     options = parser.parse_args()
     cores = sorted(os.sched_getaffinity(0))
     print(f"load average {os.getloadavg()[0]:.1f} on {len(cores)} cores; {options.stamps} stamps")
-    print(
-        f"{'shape':10}{'rate/s':>7}{'requests':>9}  metric"
-        + "".join(f"{f'p{100 * p:g}: true, seen, difference (ms)':>29}" for p in PERCENTILES)
-    )
+    columns = "".join(f"{f'p{100 * p:g}: true':>12}{'seen':>10}{'diff':>8} " for p in PERCENTILES)
+    print(f"{'shape':10}{'rate/s':>7}{'requests':>9}  {'metric, ms':13}{columns}")
     off = 0
     with tempfile.TemporaryDirectory() as scratch, LoadGenerator(Path(scratch) / "loadgen") as generator:
         for shape in options.shapes:
@@ -130,7 +128,7 @@ def compared(
             seen = (summary.distribution(metric).percentile(p) or 0.0) / MS
             wrong = abs(seen - true) > max(0.01 * true, 0.3)
             off += wrong
-            cells += f"{true:>10.3f}{seen:>10.3f}{seen - true:>+8.3f}{'!' if wrong else ' '}"
+            cells += f"{true:>12.3f}{seen:>10.3f}{seen - true:>+8.3f}{'!' if wrong else ' '}"
         print(f"{shape:10}{rate:>7}{len(mine):>9}  {metric:13}{cells}")
     single = np.abs((mine["first"] - mine["sent"]) - (first - received))
     lag = mine["sent"] - mine["intended"]

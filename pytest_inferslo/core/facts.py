@@ -147,6 +147,7 @@ class RunFacts:
             "send_lag_p999_ns": self._send_lag.percentile(0.999),
             "burst_share": self._bursts / self._later_chunks if self._later_chunks else None,
             "duplicate_prompt_share": self._prompts.share(),
+            "cached_token_share": whole.tokens.cached / whole.tokens.prompt if whole.tokens.prompt else None,
         }
         facts |= {name: value for name, value in optional.items() if value is not None}
         return facts | _worker_facts(record.get("workers") or [])

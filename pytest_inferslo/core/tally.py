@@ -151,7 +151,7 @@ class Tally(OutcomeTally):
     def _add_finished(self, ok: Columns) -> None:
         ends = ok["end"]
         add_at(self.slot_finished, self.span.slot_of(chosen(ends, self.span.holds(ends))))
-        counted = ok["output_tokens"] > 0
+        counted = (ok["output_tokens"] > 0) & (ok["last"] >= 0)
         told = None if counted.all() else counted
         first = np.where(ok["first"] >= 0, ok["first"], ok["last"])
         self.clock.add(chosen(first, told), chosen(ok["last"], told), chosen(ok["output_tokens"], told))

@@ -37,6 +37,7 @@ def test_a_clean_run() -> None:
         ("recording_errors", 1, joined(rows(99), rows(1, start=9 * S, outcome=Outcome.CLIENT_ERROR))),
         ("burst_share", 0.5, rows(100, chunks=11, bursts=5)),
         ("duplicate_prompt_share", 0.99, rows(100, prompt_hash=7)),
+        ("cached_token_share", 0.4, rows(100, prompt_tokens=1000, cached_tokens=400)),
         ("overflow", 1, joined(rows(99), rows(1, start=9 * S, last=LAYOUT.limit, end=LAYOUT.limit))),
         ("clock_steps", 1, joined(rows(99), rows(1, start=9 * S, sent=30 * MS))),  # output before the send
         ("warmup_samples", 10, joined(rows(10, start=-S), rows(90))),
