@@ -218,7 +218,7 @@ def streams_section(ours: Ours) -> None:
                 f"   {rate:>6}/s  send lag p50 {lag[0]:.3f} p99 {lag[1]:.3f} ms   service ttft p50 {ttft[0]:.2f}"
                 f" p99 {ttft[1]:.2f} ms   worker {cpu:.0%}, server {busy:.0%} of a core"
             )
-            if lag[1] > 5:
+            if lag[0] > 2 or cpu > 0.97:
                 break
 
 

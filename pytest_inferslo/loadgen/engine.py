@@ -13,6 +13,7 @@ from typing import Any
 
 from pytest_inferslo.core.samples import ABSENT, Outcome
 from pytest_inferslo.loadgen.connection import Connection
+from pytest_inferslo.loadgen.deadlines import Deadlines
 from pytest_inferslo.loadgen.lag import LoopLag
 from pytest_inferslo.loadgen.order import WorkerRecord
 from pytest_inferslo.loadgen.pacing import pacer
@@ -59,14 +60,11 @@ class Engine:
         self.in_flight = 0
         self._on_end = on_end
         self._max_in_flight = max(1, scenario.max_in_flight // share)
-        timeouts = scenario.timeouts
-        self._connect_ns, self._first_ns, self._stall_ns, self._total_ns = (
-            round(float(seconds) * _SECOND)
-            for seconds in (timeouts.connect, timeouts.first_output, timeouts.stall, timeouts.total)
-        )
-        self._soonest_ns = min(self._first_ns, self._stall_ns, self._total_ns)
+        self._deadlines = Deadlines(scenario.timeouts)
         limit = max(1, scenario.max_connections // share)
-        self.pool = Pool(loop, self, workload.targets, self._new_reply, limit, self._connect_ns, record)
+        self.pool = Pool(
+            loop, self, workload.targets, self._new_reply, limit, self._deadlines.connect, record
+        )
         self._drain_end = scenario.window_ns[1] + round(scenario.drain_seconds * _SECOND)
         #: an open loop may need more connections at any time
         self._grows = scenario.open_loop
@@ -205,14 +203,14 @@ class Engine:
         self.sent += 1
         connection.send_request(request)
         if connection.standing:
-            connection.deadline = connection.sent + self._soonest_ns
+            connection.deadline = connection.sent + self._deadlines.soonest
 
     # what connections tell (connection.Owner)
 
     def connected(self, connection: Connection) -> None:
         connection.target.connecting -= 1
         if connection.busy:
-            connection.deadline = connection.sent + self._soonest_ns
+            connection.deadline = connection.sent + self._deadlines.soonest
         else:
             connection.target.idle.append(connection)
 
@@ -311,24 +309,13 @@ class Engine:
             self.stop("the drain time was over")
 
     def _deadline(self, connection: Connection, now: int) -> None:
-        """Fires what is due, or moves the deadline to where it now belongs."""
-        reply, sent = connection.reply, connection.sent
         if not connection.standing:
-            waited = f"not connected after {self._connect_ns / _SECOND:g} s"
-            self.connect_failed(connection, Outcome.CONNECT_TIMEOUT, waited)
+            self.connect_failed(connection, *self._deadlines.not_connected())
             return
-        if reply.chunks:
-            limit, outcome, what = reply.last + self._stall_ns, Outcome.TIMEOUT_STALL, "a stall"
-        else:
-            limit, outcome, what = sent + self._first_ns, Outcome.TIMEOUT_FIRST_OUTPUT, "no output"
-        if sent + self._total_ns <= limit:
-            limit, outcome, what = sent + self._total_ns, Outcome.TIMEOUT_TOTAL, "not complete"
-        if limit > now:
-            # an output that comes before `limit` may be followed by a stall that ends before it
-            connection.deadline = min(limit, now + self._stall_ns)
-            return
-        reply.give_up(outcome, f"{what} for {(now - sent) / _SECOND:.3g} s,", now)
-        self.answered(connection)
+        failure = self._deadlines.overdue(connection, now)
+        if failure is not None:
+            connection.reply.give_up(*failure, now)
+            self.answered(connection)
 
     def _finish_when_done(self) -> None:
         if self.in_flight or self._ended or not self._all_sent():
