@@ -53,7 +53,7 @@ def measure(
     directory.write_record(plan)
     early = EarlyStop(judges, plan, order.scenario) if judges and order.scenario.stop_when_certain else None
     with ReadingWriter(directory.path) as writer:
-        telemetry = Telemetry(lambda: server.pid, sink=writer.append, loadgen_pids=generator.pids)
+        telemetry = Telemetry(lambda: server.pids, sink=writer.append, loadgen_pids=generator.pids)
         telemetry.start()
         try:
             time.sleep(IDLE_SECONDS)

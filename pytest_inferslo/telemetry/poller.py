@@ -45,7 +45,7 @@ class _Raw(NamedTuple):
 class Telemetry:
     """Reads from `start` to `stop`, in the phase that `phase` named last (idle at first).
 
-    - `server_pid`: the root of the server's tree, or None when it is not on this machine; asked at every tick.
+    - `server_pids`: the roots of the server's trees, none when it is not on this machine; asked at every tick.
     - `interval_s`: time between readings.
     - `gpu`: False reads none; None reads those of a server that runs here; True reads all where that is not
       known.
@@ -58,7 +58,7 @@ class Telemetry:
 
     def __init__(
         self,
-        server_pid: Callable[[], int | None],
+        server_pids: Callable[[], list[int]],
         *,
         interval_s: float = 0.1,
         gpu: bool | None = None,
@@ -69,11 +69,11 @@ class Telemetry:
         loadgen_pids: Callable[[], list[int]] = list,
         sink: Callable[[list[Reading]], None] | None = None,
     ) -> None:
-        self._server_pid, self._gpu, self._nvml = server_pid, gpu, nvml
+        self._gpu, self._nvml = gpu, nvml
         self._interval_ns = int(interval_s * 1e9)
         self._clock, self._sink = clock, sink
         self._processes = processes or PsutilProcesses()
-        self._server = ServerProbe(server_pid, self._processes, clock, Path(proc_root).parent)
+        self._server = ServerProbe(server_pids, self._processes, clock, Path(proc_root).parent)
         self._loadgen = LoadGeneratorProbe(loadgen_pids, self._processes, clock)
         self._gpus: GpuProbe | None = None
         self._absent: dict[str, str] = {}

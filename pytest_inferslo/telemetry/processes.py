@@ -76,19 +76,19 @@ class PsutilProcesses:
 
 
 class ProcessTree:
-    """A process and all that descends from it, while its members come and go.
+    """Processes and all that descends from them, while the members come and go.
 
-    A member is the root, a child of a member, or a process of a session that a member opened: the last rule
-    finds a grandchild whose parent ended before it was seen. A member stays one when it is orphaned or opens
-    a session of its own.
+    A member is a root (a group of servers has several), a child of a member, or a process of a session that
+    a member opened: the last rule finds a grandchild whose parent ended before it was seen. A member stays
+    one when it is orphaned or opens a session of its own.
     """
 
-    def __init__(self, processes: Processes, root: int) -> None:
-        self.root = root
+    def __init__(self, processes: Processes, *roots: int) -> None:
+        self.roots = frozenset(roots)
         self._processes = processes
         self._members: dict[int, ProcessSample] = {}
         self._outsiders: set[int] = set()
-        self._ever: set[int] = {root}
+        self._ever: set[int] = set(roots)
         self._begun = False
         self._cpu = 0.0
 
@@ -125,8 +125,8 @@ class ProcessTree:
             sample = self._processes.sample(pid)
             if sample is not None:
                 fresh[pid] = sample
-        if not self._begun and self.root in fresh:
-            now[self.root] = fresh.pop(self.root)
+        if not self._begun:
+            now.update((root, fresh.pop(root)) for root in self.roots & fresh.keys())
         while joining := [sample for sample in fresh.values() if self._belongs(sample, now)]:
             for sample in joining:
                 now[sample.pid] = fresh.pop(sample.pid)

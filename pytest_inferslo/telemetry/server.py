@@ -16,12 +16,12 @@ _PSS_DUTY = 200
 
 
 class ServerProbe:
-    """Reads one server after another, should it be started anew: `server_pid` says which is the root now."""
+    """Reads one server after another, should it be started anew: `server_pids` says which are its roots now."""
 
     def __init__(
-        self, server_pid: Callable[[], int | None], processes: Processes, clock: Callable[[], int], root: Path
+        self, server_pids: Callable[[], list[int]], processes: Processes, clock: Callable[[], int], root: Path
     ) -> None:
-        self._server_pid, self._processes, self._clock, self._root = server_pid, processes, clock, root
+        self._server_pids, self._processes, self._clock, self._root = server_pids, processes, clock, root
         self._tree: ProcessTree | None = None
         self._last: tuple[int, float] | None = None
         self._cpus = 0.0
@@ -36,13 +36,13 @@ class ServerProbe:
     def read(self) -> list[tuple[str, str, float]]:
         """(metric, source, value) over the time since the last read. The first read of a tree gives no CPU
         value: it only begins the interval."""
-        pid = self._server_pid()
-        if pid is None:
+        pids = self._server_pids()
+        if not pids:
             self._tree = self._last = None
             return []
-        if self._tree is None or self._tree.root != pid:
-            self._tree, self._last = ProcessTree(self._processes, pid), None
-            self._cpus = limits_of(pid, root=self._root).cpus
+        if self._tree is None or self._tree.roots != frozenset(pids):
+            self._tree, self._last = ProcessTree(self._processes, *pids), None
+            self._cpus = max(limits_of(pid, root=self._root).cpus for pid in pids)
         cpu, now = self._tree.read(), self._clock()
         if cpu is None:
             self._last = None
@@ -59,7 +59,7 @@ class ServerProbe:
     def absent(self) -> dict[str, str]:
         if self._readings:
             return {}
-        if not self._seen and self._server_pid() is None:
+        if not self._seen and not self._server_pids():
             cause = "the server was not started here: its processes cannot be read (see --server-pid)"
         elif not self._seen:
             cause = "no process of the server could be read"

@@ -72,7 +72,7 @@ def until(condition: Callable[[], bool], seconds: float = 30) -> None:
 def test_cpu_is_a_share_of_what_is_allowed_and_the_first_reading_is_discarded(
     system: FakeProcesses, clock: FakeClock
 ) -> None:
-    probe = ServerProbe(lambda: SERVER, system, clock, V2)
+    probe = ServerProbe(lambda: [SERVER], system, clock, V2)
     system.run(SERVER, 400.0)
     assert values(probe.read()).keys() == {"server_memory"}
     clock.advance(0.5)
@@ -86,7 +86,7 @@ def test_cpu_is_a_share_of_what_is_allowed_and_the_first_reading_is_discarded(
 
 def test_a_restarted_server_begins_anew(system: FakeProcesses, clock: FakeClock) -> None:
     pid = SERVER
-    probe = ServerProbe(lambda: pid, system, clock, V2)
+    probe = ServerProbe(lambda: [] if pid is None else [pid], system, clock, V2)
     probe.read()
     system.end(SERVER, reaper=None)
     system.put(77, 1, session=77)
@@ -99,7 +99,7 @@ def test_a_restarted_server_begins_anew(system: FakeProcesses, clock: FakeClock)
 
 
 def test_a_vanished_server_gives_no_readings(system: FakeProcesses, clock: FakeClock) -> None:
-    probe = ServerProbe(lambda: SERVER, system, clock, V2)
+    probe = ServerProbe(lambda: [SERVER], system, clock, V2)
     probe.read()
     system.table.clear()
     clock.advance(0.1)
@@ -117,7 +117,7 @@ def test_a_vanished_server_gives_no_readings(system: FakeProcesses, clock: FakeC
 def test_absence_has_a_cause(
     system: FakeProcesses, clock: FakeClock, pid: int | None, cause: str, metrics: tuple[str, ...]
 ) -> None:
-    probe = ServerProbe(lambda: pid, system, clock, V2)
+    probe = ServerProbe(lambda: [] if pid is None else [pid], system, clock, V2)
     probe.read()
     absent = probe.absent()
     assert set(absent) == set(metrics)
@@ -129,7 +129,7 @@ def test_memory_is_pss_and_follows_rss_between_its_readings(system: FakeProcesse
         clock.advance(0.1)
         return system.shares.get(pid)
 
-    probe = ServerProbe(lambda: SERVER, system, clock, V2)
+    probe = ServerProbe(lambda: [SERVER], system, clock, V2)
     system.pss = slow_pss  # type: ignore[method-assign]
     assert values(probe.read())["server_memory"] == 1200
     system.put(4243, SERVER, session=SERVER, rss=860)
@@ -144,7 +144,7 @@ def test_memory_is_pss_and_follows_rss_between_its_readings(system: FakeProcesse
 
 def test_rss_stands_in_for_pss_and_says_so(system: FakeProcesses, clock: FakeClock) -> None:
     del system.shares[4243]
-    probe = ServerProbe(lambda: SERVER, system, clock, V2)
+    probe = ServerProbe(lambda: [SERVER], system, clock, V2)
     assert values(probe.read())["server_memory"] == 1500
     assert probe.notes() == ["server_memory counts RSS, not PSS, for 1 processes (not readable as PSS)"]
 
@@ -178,7 +178,7 @@ def poll(system: FakeProcesses, **options: object) -> Telemetry:
         "processes": system,
         **options,
     }
-    return Telemetry(lambda: SERVER, **options)  # type: ignore[arg-type]
+    return Telemetry(lambda: [SERVER], **options)  # type: ignore[arg-type]
 
 
 def test_phases_epoch_and_names(system: FakeProcesses) -> None:
@@ -244,7 +244,11 @@ def test_no_load_is_said(system: FakeProcesses) -> None:
 )
 def test_gpu_absence(system: FakeProcesses, gpu: bool | None, pid: int | None, cause: str) -> None:
     telemetry = Telemetry(
-        lambda: pid, gpu=gpu, nvml=FakeNvml(driver=False), processes=system, proc_root=str(V2 / "proc")
+        lambda: [] if pid is None else [pid],
+        gpu=gpu,
+        nvml=FakeNvml(driver=False),
+        processes=system,
+        proc_root=str(V2 / "proc"),
     )
     telemetry.start()
     until(lambda: telemetry._reads > 0)
@@ -292,7 +296,7 @@ def test_two_busy_cores_with_children_that_come_and_go() -> None:
     child = subprocess.Popen([sys.executable, "-c", BUSY], stdout=subprocess.PIPE)
     assert child.stdout is not None
     pids = [child.pid, int(child.stdout.readline())]
-    telemetry = Telemetry(lambda: child.pid, loadgen_pids=lambda: [os.getpid()])
+    telemetry = Telemetry(lambda: [child.pid], loadgen_pids=lambda: [os.getpid()])
     try:
         before = sum(sum(psutil.Process(pid).cpu_times()[:4]) for pid in pids)
         telemetry.start()

@@ -45,6 +45,17 @@ def test_all_members_count_and_nobody_else(system: FakeProcesses) -> None:
     assert tree.read() == pytest.approx(7.0)
 
 
+def test_the_servers_of_a_group_count_together(system: FakeProcesses) -> None:
+    system.put(200, 50, session=200)
+    system.put(201, 200, session=200)
+    tree = ProcessTree(system, ROOT, 200)
+    tree.read()
+    for pid in (ROOT, 102, 200, 201, 60):
+        system.run(pid, 1.0)
+    assert tree.read() == pytest.approx(4.0)
+    assert set(tree.members) == {ROOT, 101, 102, 200, 201}
+
+
 def test_a_child_that_ends_keeps_its_time(system: FakeProcesses) -> None:
     tree = ProcessTree(system, ROOT)
     tree.read()
