@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_inferslo.collection import POLICIES, BackendChoice, options_of
-from pytest_inferslo.session import RUNS
+from pytest_inferslo.session import NOTES, RUNS
 
 if TYPE_CHECKING:
     from pytest_inferslo.gate import LoadOffer
@@ -48,4 +48,4 @@ def close_rig(config: pytest.Config) -> None:
     rig = config.stash.get(RIG, None)
     if rig is not None:
         del config.stash[RIG]
-        rig.close()
+        config.stash[NOTES] = rig.close()

@@ -55,7 +55,7 @@ def planned(order: Order, server: Server) -> Record:
             "name": order.name,
             "file": order.source[0],
             "line": order.source[1],
-            "definition": scenario.to_dict(),
+            "definition": scenario.describe(),
         },
         "policy": order.policies[0] if order.policies else None,
         "backend": server.record,

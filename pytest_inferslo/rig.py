@@ -123,14 +123,10 @@ class Rig:
             )
         return self._generator
 
-    def drop_load_generator(self) -> None:
-        """After it failed: the next load starts a fresh one."""
-        if self._generator is not None:
-            generator, self._generator = self._generator, None
-            generator.close()
-
-    def close(self) -> None:
+    def close(self) -> list[str]:
+        """Stops all of it; returns what is worth saying about that, such as files that a server left behind."""
         self._open.close()
+        return self._fleet.notes if self._fleet is not None else []
 
 
 def _tell(on_progress: OnProgress | None, who: str) -> None:

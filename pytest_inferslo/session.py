@@ -15,6 +15,9 @@ from pytest_inferslo.collection import REQUIRED
 #: The judged runs of an item, in order: dicts as made by `fixtures.offer_load`.
 RUNS = pytest.StashKey[list[dict[str, Any]]]()
 
+#: What the end of the servers left to say.
+NOTES = pytest.StashKey[list[str]]()
+
 EXIT_INCONCLUSIVE = 8
 EXIT_INVALID = 9
 
@@ -119,6 +122,8 @@ class SessionVerdicts:
             terminalreporter.write_line("")
         for line in self._comparisons():
             terminalreporter.write_line(line)
+        for line in self._config.stash.get(NOTES, []):
+            terminalreporter.write_line(f"note: {line}")
         for line in self._missing:
             terminalreporter.write_line(f"FAIL  {line}", red=True)
 

@@ -110,8 +110,8 @@ GUARDS: dict[str, Guard] = {
     )
 }  # fmt: skip
 
-#: What is measured between the chunks of an answer: too short where chunks were read together.
-_CHUNK_METRICS = frozenset(("icl", "max_stall", "tpot"))
+#: What is measured between the chunks of an answer: nothing where chunks were read together.
+_CHUNK_METRICS = frozenset(("icl", "max_stall"))
 #: Latencies that begin at the schedule, and so contain the lag of the send.
 _FROM_SCHEDULE = frozenset(("ttft", "ttfo", "e2e", "normalized"))
 
