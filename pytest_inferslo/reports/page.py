@@ -19,12 +19,13 @@ STYLES = {"PASS": "bold green", "FAIL": "bold red", "INCONCLUSIVE": "bold yellow
 class Column:
     """A column of a table.
 
-    `least` is the width under which it is not squeezed; `rest` takes what is left over.
+    `least` and `most` bound its width; longer text is folded. `rest` takes what is left over.
     """
 
     title: str
     right: bool = False
     least: int | None = None
+    most: int | None = None
     rest: bool = False
 
 
@@ -97,6 +98,7 @@ class Page:
                 column.title,
                 justify="right" if column.right else "left",
                 min_width=column.least,
+                max_width=column.most,
                 ratio=1 if column.rest else None,
                 overflow="fold",
             )

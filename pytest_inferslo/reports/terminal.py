@@ -22,9 +22,9 @@ from pytest_inferslo.reports.wording import backend_name, count, percent, split_
 __all__ = ["ProgressLine", "comparison_table", "render_verdict"]
 
 _COLUMNS = (
-    Column("objective", rest=True),
-    Column("limit"),
-    Column("observed"),
+    Column("objective", rest=True, least=20),
+    Column("limit", most=15),
+    Column("observed", most=22),
     Column("samples", right=True, least=7),
     Column("verdict", least=7),
 )

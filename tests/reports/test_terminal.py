@@ -52,6 +52,14 @@ def test_no_line_is_wider_than_the_page_and_rules_fill_it(
     assert text.isascii() == (not unicode)
 
 
+def test_a_long_limit_does_not_squeeze_the_objective(measured: Summary) -> None:
+    long = replace(
+        BREACHED, limit_text="<= 120% of endpoint:stable (212.4ms to 220.9ms)", objective="ttft p99 within a"
+    )
+    lines = render_verdict(verdict(long), RECORD, measured).splitlines()
+    assert any(line.startswith("ttft p99 within a") for line in lines)
+
+
 def test_80_columns_are_the_default_and_the_text_is_plain_ascii(measured: Summary) -> None:
     text = render_verdict(verdict(*ALL), RECORD, measured)
     assert max(map(len, text.splitlines())) == 80
