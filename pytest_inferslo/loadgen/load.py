@@ -12,14 +12,14 @@ from typing import Any
 
 import gevent
 import gevent.event
-import numpy as np
 
-from pytest_inferslo.core.samples import GAP_DTYPE, SAMPLE_DTYPE, Outcome, SampleBatch
+from pytest_inferslo.core.samples import Outcome
 from pytest_inferslo.core.scenario import Scenario
 from pytest_inferslo.errors import LoadError
 from pytest_inferslo.loadgen.crew import SILENCE_SECONDS, Crew, Member, require
 from pytest_inferslo.loadgen.locust_setup import REPORT_SECONDS
 from pytest_inferslo.loadgen.order import LoadOrder, WorkerRecord
+from pytest_inferslo.loadgen.recorder import Taken
 from pytest_inferslo.storage.samples import SampleWriter
 
 _PREPARE_SECONDS = 120.0
@@ -78,11 +78,11 @@ class Load:
         member = self._crew.heard(client_id)
         if member is None or self._writer is None or member not in self._members:
             return
-        samples = np.frombuffer(data["samples"], SAMPLE_DTYPE)
-        self._writer.append(SampleBatch(samples, np.frombuffer(data["gaps"], GAP_DTYPE)))
+        batch = Taken(*data.pop("batch")).batch()
+        self._writer.append(batch)
         worker = data["worker"]
-        self._recorded[worker] = self._recorded.get(worker, 0) + len(samples)
-        self._latest[worker] = {key: value for key, value in data.items() if key not in ("samples", "gaps")}
+        self._recorded[worker] = self._recorded.get(worker, 0) + len(batch)
+        self._latest[worker] = data
 
     def _prepare(self) -> None:
         order = json.dumps(self._order.to_dict())

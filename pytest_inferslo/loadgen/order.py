@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 #: Of the messages between master and workers; both sides must speak the same.
-PROTOCOL = 1
+PROTOCOL = 2
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from array import array
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -104,15 +104,29 @@ class Recorder:
         if len(rows):
             self.note(Outcome.NEVER_SENT, detail)
 
-    def take(self) -> SampleBatch:
-        """Everything since the last call."""
-        rows = np.frombuffer(bytes(memoryview(self._buffer)[: self._at]), SAMPLE_DTYPE)
-        gaps = np.frombuffer(self._gaps.tobytes(), np.int64)
-        gap_counts = np.frombuffer(self._gap_counts.tobytes(), np.int64)
+    def take(self) -> Taken:
+        """Everything since the last call. What costs time, folding the gaps, is left to who receives it."""
+        samples = bytes(memoryview(self._buffer)[: self._at])
+        taken = Taken(samples, self._gap_counts.tobytes(), self._gaps.tobytes())
         self._at = 0
         del self._gaps[:], self._gap_counts[:]
+        rows = np.frombuffer(samples, SAMPLE_DTYPE)
         self.recorded += len(rows)
-        outcomes, counts = np.unique(rows["outcome"], return_counts=True)
-        for outcome, count in zip(outcomes.tolist(), counts.tolist(), strict=True):
-            self.counts[outcome] = self.counts.get(outcome, 0) + count
-        return SampleBatch(rows, fold_gaps(rows[rows["outcome"] == 0], gap_counts, gaps))
+        counts = np.bincount(rows["outcome"])
+        for outcome in np.flatnonzero(counts).tolist():
+            self.counts[outcome] = self.counts.get(outcome, 0) + int(counts[outcome])
+        return taken
+
+
+class Taken(NamedTuple):
+    """Rows of SAMPLE_DTYPE; for each success its number of gaps; all gaps, ns: int64, native."""
+
+    samples: bytes
+    gap_counts: bytes
+    gaps: bytes
+
+    def batch(self) -> SampleBatch:
+        rows = np.frombuffer(self.samples, SAMPLE_DTYPE)
+        successes = rows[rows["outcome"] == Outcome.SUCCESS]
+        gap_counts, gaps = np.frombuffer(self.gap_counts, np.int64), np.frombuffer(self.gaps, np.int64)
+        return SampleBatch(rows, fold_gaps(successes, gap_counts, gaps))

@@ -14,8 +14,10 @@ from typing import Any
 
 import gevent
 import gevent.event
+import numpy as np
 from gevent.fileobject import FileObjectPosix
 
+from pytest_inferslo.core.samples import SAMPLE_DTYPE
 from pytest_inferslo.errors import InfersloError
 from pytest_inferslo.loadgen.closed_loop import ClosedLoopEngine
 from pytest_inferslo.loadgen.engine import Engine
@@ -140,16 +142,17 @@ class WorkerSession:
         if engine is None or recorder is None:
             return
         try:
-            batch = recorder.take()
+            taken = recorder.take()
         except Exception:
-            engine.error(f"samples could not be folded: {traceback.format_exc()}")
+            engine.error(f"samples could not be taken: {traceback.format_exc()}")
             return
         engine.record.recorded = recorder.recorded
-        add_to_locust(self._env.stats, self._name, batch.samples, recorder.examples)
+        add_to_locust(
+            self._env.stats, self._name, np.frombuffer(taken.samples, SAMPLE_DTYPE), recorder.examples
+        )
         data["inferslo"] = {
             "worker": engine.record.index,
-            "samples": batch.samples.tobytes(),
-            "gaps": batch.gaps.tobytes(),
+            "batch": taken,
             "sent": engine.sent,
             "in_flight": engine.in_flight,
             "counts": recorder.counts,
