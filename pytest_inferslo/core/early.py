@@ -29,7 +29,7 @@ from pytest_inferslo.core.summary import Summary
 from pytest_inferslo.core.verdict import Finding, Status
 
 #: Seconds of a run before which nothing is certain: how neighbours are alike cannot be seen sooner.
-FEWEST_SECONDS = {Status.FAIL: 5, Status.PASS: 10}
+FEWEST_SECONDS = {Status.FAIL: 5, Status.PASS: 12}
 #: Requests that are worth one independent one; beyond it a run is not stopped for a PASS.
 MOST_ALIKE = 8.0
 

@@ -186,8 +186,11 @@ def _read_for(objective: Objective, text: str, offset: int) -> Objective:
     metric = objective.metric
     if objective.limit.reference not in (None, "baseline"):
         raise ObjectiveError("'for' takes a fixed limit or the baseline to compare with", offset)
-    if metric.source is Source.TOTAL or objective.statistic.kind == "min":
-        raise ObjectiveError(f"{objective.left} is one number for a whole run: it has no 'for'", offset)
+    windowed = objective.statistic.kind in ("percentile", "whole")
+    if metric.source in (Source.TOTAL, Source.READING) or not windowed:
+        raise ObjectiveError(
+            f"'for' takes percentiles of requests, error_rate and goodput, not {objective.left}", offset
+        )
     try:
         window = parse_quantity(text, Dimension.TIME)
     except QuantityError as error:

@@ -124,6 +124,10 @@ class Bench:
                 objective, Scope(), not_measured(f"no reading of {condition.metric.name} in any phase")
             )
             return
+        if not any(condition.holds(value) for value in known):
+            which = f"{condition.metric.name} {condition.op} {condition.limit.text}"
+            yield finding(objective, Scope(), not_measured(f"no phase had {which}"))
+            return
         for scope, value in seen.items():
             if value is not None and condition.holds(value):
                 yield finding(objective, scope, self._evidence(objective, scope))

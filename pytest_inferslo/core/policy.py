@@ -129,9 +129,14 @@ def merged(
     return tuple((kept | {identity(change): change for change in changes}).values())
 
 
-def identity(objective: Objective) -> tuple[str, bool, str]:
-    """Two objectives of one identity cannot both stand: the same left side, direction and severity."""
-    return objective.left, objective.upper, objective.severity
+def identity(objective: Objective) -> tuple[str, bool, str, str]:
+    """Two objectives of one identity cannot both stand.
+
+    The same left side, direction and severity, and compared with the same thing: a fixed limit and one that
+    follows a baseline are two promises.
+    """
+    limit = objective.limit
+    return objective.left, objective.upper, objective.severity, f"{limit.reference}:{limit.reference_name}"
 
 
 def unmeasurable(policy: Policy, *, streaming: bool, phases: Sequence[str]) -> list[str]:

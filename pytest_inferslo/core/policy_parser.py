@@ -152,7 +152,7 @@ def _parents(reader: Reader, node: Node | None, parent: Callable[[str], Policy])
 
 def _objectives(reader: Reader, node: Node | None, what: str = "objectives") -> list[Objective]:
     objectives: list[Objective] = []
-    lines: dict[tuple[str, bool, str], int] = {}
+    lines: dict[tuple[str, bool, str, str], int] = {}
     for item in reader.items(node, what):
         objective = _objective(reader, item)
         if objective is None:

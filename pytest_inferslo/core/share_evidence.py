@@ -44,6 +44,10 @@ def share_evidence(objective: Objective, pool: Pool, scope: Scope, limit: float,
     if sampled and not sum(distribution.count for distribution in found):
         n = int(trials.all_trials.sum())
         return Evidence(Status.FAIL, math.inf, n, reason=f"no successful sample among {n} requests")
+    if share <= 0:
+        n = int(trials.all_trials.sum())
+        observed = _whole_value(objective, trials, found)
+        return Evidence(Status.PASS, observed, n, reason="what it is compared with allows everything")
     if share == 1:
         evidence = _census(objective, pool, scope, trials, rules)
     elif objective.window_ns:

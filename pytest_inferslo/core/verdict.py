@@ -96,7 +96,7 @@ class Verdict:
             findings=tuple(_finding(item) for item in data["findings"]),
             guards=tuple(GuardFinding(**_known(GuardFinding, item)) for item in data["guards"]),
             notes=tuple(data["notes"]),
-            rubric=_decoded(data.get("rubric")),
+            rubric=data.get("rubric"),  # its numbers are finite
             run_ids=tuple(data["run_ids"]),
         )
 
@@ -137,8 +137,4 @@ _NUMBERS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 def _decoded(value: Any) -> Any:
     if isinstance(value, str):
         return _NUMBERS.get(value, value)
-    if isinstance(value, Mapping):
-        return {key: _decoded(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_decoded(item) for item in value]
-    return value
+    return [_decoded(item) for item in value] if isinstance(value, list) else value
