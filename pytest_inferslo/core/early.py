@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pytest_inferslo.core.baseline import Baseline
+from pytest_inferslo.core.clustering import level_clustering, near_the_limit
 from pytest_inferslo.core.distribution import SECOND
 from pytest_inferslo.core.judge import Bench
 from pytest_inferslo.core.metrics import Source
@@ -24,7 +25,6 @@ from pytest_inferslo.core.policy import Policy, exact_limit
 from pytest_inferslo.core.pool import Pool
 from pytest_inferslo.core.questions import scopes
 from pytest_inferslo.core.rubric import Scored, decides, score
-from pytest_inferslo.core.share_evidence import level_clustering, near_the_limit
 from pytest_inferslo.core.summary import Summary
 from pytest_inferslo.core.verdict import Finding, Status
 
