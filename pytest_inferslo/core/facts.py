@@ -14,8 +14,9 @@ from pytest_inferslo.core.values import Columns, both, chosen
 
 
 class IndexCheck:
-    """Every position of the schedule must come exactly once. Memory: one bit's worth of bool per position
-    that is not yet part of the gapless beginning."""
+    """Every position of the schedule must come exactly once. Memory: a byte per position that is not yet part
+    of the gapless beginning.
+    """
 
     def __init__(self) -> None:
         self._complete = 0  # all positions below have come
@@ -31,10 +32,12 @@ class IndexCheck:
         self.duplicates += len(indices) - len(fresh)
         if len(fresh) == 0:
             return
-        self._reserve(int(fresh.max()) + 1)
-        before = int(self._seen.sum())
+        low, high = int(fresh.min()), int(fresh.max()) + 1
+        self._reserve(high)
+        touched = self._seen[low:high]
+        before = int(touched.sum())
         self._seen[fresh] = True
-        self.duplicates += before + len(fresh) - int(self._seen.sum())
+        self.duplicates += before + len(fresh) - int(touched.sum())
         self._advance()
 
     def missing(self, expected: int) -> int:
@@ -43,13 +46,17 @@ class IndexCheck:
         return total - self._complete - int(self._seen[: max(0, total - self._complete)].sum())
 
     def _reserve(self, size: int) -> None:
-        if size > len(self._seen):
-            self._seen = np.concatenate([self._seen, np.zeros(size - len(self._seen), bool)])
+        """Room for `size` positions and one that has not come, twice as much as before at least."""
+        if size >= len(self._seen):
+            longer = np.zeros(max(size + 1, 2 * len(self._seen)), bool)
+            longer[: len(self._seen)] = self._seen
+            self._seen = longer
 
     def _advance(self) -> None:
-        gap = int(np.argmin(self._seen)) if not self._seen.all() else len(self._seen)
-        self._complete += gap
-        self._seen = self._seen[gap:]
+        if self._seen[0]:
+            gap = int(np.argmin(self._seen))
+            self._complete += gap
+            self._seen = self._seen[gap:]
 
 
 class RepeatCheck:

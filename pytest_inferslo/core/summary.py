@@ -116,10 +116,13 @@ class Summary:
         """From the last end of `phase` until the metric's percentile over 1-s windows is within `limit` and
         stays so, in ns; 0 when it never left, inf when the last window that has requests is still over it.
 
-        None when no request was intended after the phase. Needs a Question for the metric, the whole run and
-        the limit. A window without requests says nothing; failures are over any limit.
+        None when no request was intended after the phase, or there is no such phase. Needs a Question for
+        the metric, the whole run and the limit. A window without requests says nothing; failures are over
+        any limit.
         """
         found = self.distribution(metric)
+        if self.frame.missing(Scope(phase=phase)) is not None:
+            return None
         end = self.frame.span(phase).end
         first = max(0, math.ceil((end - found.start) / SECOND))
         trials = (found.slot_count + found.slot_failures)[first:]

@@ -120,6 +120,7 @@ def test_recovery_is_when_it_is_back_and_stays(slow: list[int], seconds: float) 
     found = summary(recovering(slow), Question("ttft", ALL, (100.0 * MS,)), run=run)
     assert found.recovery_time("spike", 100.0 * MS) == seconds * S
     assert found.recovery_time("after", 100.0 * MS) is None  # nothing was asked after it
+    assert found.recovery_time("spkie", 100.0 * MS) is None
 
 
 def test_failures_hold_the_recovery_up() -> None:
