@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from importlib import resources
 from pathlib import Path
 
-from pytest_inferslo.core.explain import explained
 from pytest_inferslo.core.metrics import METRICS
 from pytest_inferslo.core.openslo import translate
 from pytest_inferslo.core.policy import Policy
@@ -114,6 +113,8 @@ def run(arguments: argparse.Namespace) -> int:
         case "check":
             return _check(arguments.files)
         case "explain":
+            from pytest_inferslo.core.explain import explained  # needs scipy, which collecting tests does not
+
             for file in arguments.files:
                 print("\n".join(explained(load_policy(file), arguments.rate)))
         case "import-openslo":

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from pytest_inferslo.cli import main
+from pytest_inferslo.core.grammar import parse_objective
 from pytest_inferslo.core.policy_schema import policy_schema
 from pytest_inferslo.policies import load_policy
 
@@ -183,3 +187,22 @@ def test_openslo_of_which_nothing_comes_is_an_error(
     code, policies, left_out = imported(tmp_path, capsys, text)
     assert (code, policies) == (4, [])
     assert told in left_out
+
+
+def test_loading_a_policy_needs_no_numpy() -> None:
+    """Policies are loaded while pytest collects."""
+    code = (
+        "import sys; from pytest_inferslo.policies import load_policy; load_policy(sys.argv[1]); "
+        "print([name for name in ('numpy', 'scipy', 'pyarrow', 'locust') if name in sys.modules])"
+    )
+    path = ROOT / "slo_policies" / "interactive-chat.yaml"
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_every_objective_in_the_guide_can_be_read() -> None:
+    guide = (ROOT / "docs" / "write-a-policy.md").read_text()
+    shown = [text for text in re.findall(r"\| `([^`]+)`", guide) if re.search(r"[<>]=? ", text)]
+    assert len(shown) >= 12
+    for text in shown:
+        assert parse_objective(text).text == text
