@@ -1,6 +1,6 @@
 """How often the gate is wrong: simulated runs through the real fold and the real judge.
 
-    python benchmarks/gate_accuracy.py [--runs 1000] [--rate 100] [--seconds 60] [--confidence 99%]
+    python benchmarks/gate_accuracy.py [--runs 1000] [--rate 100] [--seconds 60] [--early-seconds 120]
 
 Three kinds of load are made, whose true p99 is known: independent requests, neighbours that are alike (an
 AR(1) in the logarithm), and a queue with k servers fed at random (M/G/k), where slow requests come in
@@ -178,6 +178,9 @@ def main() -> None:
     parser.add_argument("--early-runs", type=int, default=100)
     parser.add_argument("--rate", type=float, default=100.0)
     parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument(
+        "--early-seconds", type=float, default=120.0, help="planned length of early-decision runs"
+    )
     parser.add_argument("--confidence", default="99%")
     arguments = parser.parse_args()
     rate, seconds, confidence = arguments.rate, arguments.seconds, parse_share(arguments.confidence)
@@ -193,11 +196,14 @@ def main() -> None:
     print(
         "cells: % wrong (false PASS left of 0, false FAIL right of it), % right; the rest is INCONCLUSIVE\n"
     )
-    print(f"early decisions, {arguments.early_runs} runs each: % stopped right, % wrong, % of the load saved")
-    for load in loads(rate, seconds):
+    planned = arguments.early_seconds
+    print(
+        f"early decisions, {arguments.early_runs} runs planned for {planned:g} s: % right early, % wrong, % saved"
+    )
+    for load in loads(rate, planned):
         cells = []
         for off, right in ((0.5, "FAIL"), (2.0, "PASS"), (0.9, "FAIL"), (1.1, "PASS")):
-            ends = mapped(partial(one_early, load, seconds, confidence, off), arguments.early_runs)
+            ends = mapped(partial(one_early, load, planned, confidence, off), arguments.early_runs)
             wrong = sum(status in ("PASS", "FAIL") and status != right for status, _ in ends) / len(ends)
             stopped = sum(status == right and share < 1 for status, share in ends) / len(ends)
             saved = 1 - sum(share for _, share in ends) / len(ends)
