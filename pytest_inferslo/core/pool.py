@@ -21,10 +21,14 @@ Array = npt.NDArray[Any]
 
 
 class Trials(NamedTuple):
-    """Requests per second of a scope and those of them that break a per-request promise, one pair per run."""
+    """Requests per second of a scope and those of them that break a per-request promise, one pair per run.
+
+    `most` is what one of them is worth at most: the gaps of an answer are together worth one request.
+    """
 
     bad: tuple[Array, ...]
     trials: tuple[Array, ...]
+    most: float = 1.0
 
     @property
     def all_bad(self) -> Array:

@@ -65,6 +65,7 @@ def _whole(
         tail_clustering(trials.all_bad, trials.all_trials, found, share, pool.strata(scope), limit),
         rules.confidence,
     )
+    worth = min(worth, trials.most)
     within, over = (n - bad) * worth, bad * worth
     status = Status.INCONCLUSIVE
     reason = ""
@@ -122,6 +123,7 @@ def percentile_level(objective: Objective, pool: Pool, scope: Scope, rules: Rule
         rules.confidence,
     )
     n = histogram.count + histogram.failures
+    worth = min(worth, _worth_of_a_value(objective, pool, scope, n))
     observed, (low, high) = _percentile_shown(objective, histogram, n * worth, rules)
     return Level(observed, low, high, n)
 
@@ -166,8 +168,9 @@ def _census(objective: Objective, pool: Pool, scope: Scope, trials: Trials, rule
     enough = statistics.required_samples(CENSUS_SHARE, 0, rules.confidence)
     if bad:
         return Evidence(Status.FAIL, observed, n, reason=f"{bad} of {n} requests are beyond the limit")
-    if n < enough:
-        reason = f"{n} requests say too little about every request: needs about {enough - n:,} more"
+    worth = int(n * trials.most)
+    if worth < enough:
+        reason = f"{worth} requests say too little about every request: needs about {enough - worth:,} more"
         return Evidence(Status.INCONCLUSIVE, observed, n, reason=reason)
     return Evidence(Status.PASS, observed, n, reason=f"holds for each of these {n:,} requests")
 
@@ -189,7 +192,7 @@ def _windows(
     width = objective.window_ns // SLOT_NS
     n_all = int(trials.all_trials.sum())
     observed = _whole_value(objective, trials, found)
-    pairs = [(b, n) for b, n in zip(*trials, strict=True) if len(n) >= width]
+    pairs = [(b, n) for b, n in zip(trials.bad, trials.trials, strict=True) if len(n) >= width]
     if not pairs:
         longest = max(len(part) for part in trials.trials)
         reason = f"the run lasted {longest}s: no window of {width}s was seen, {width - longest}s are missing"
@@ -205,6 +208,7 @@ def _windows(
         tail_clustering(trials.all_bad, trials.all_trials, found, share, strata, limit),
         rules.confidence,
     )
+    worth = min(worth, trials.most)
     within, over = (n - bad) * worth, bad * worth
     worst = int(np.argmax(bad / n))
     worst_text = f"in the worst of {len(n)} windows {100 * bad[worst] / n[worst]:.3g} % are beyond the limit"
@@ -257,4 +261,14 @@ def trials_of(objective: Objective, pool: Pool, scope: Scope, limit: float) -> T
     over = [distribution.slot_over(exact) for distribution in found]
     beyond = over if objective.upper else [d.slot_count - n for d, n in zip(found, over, strict=True)]
     bad = [n + d.slot_failures for d, n in zip(found, beyond, strict=True)]
-    return Trials(tuple(bad), tuple(d.slot_count + d.slot_failures for d in found))
+    trials = tuple(d.slot_count + d.slot_failures for d in found)
+    return Trials(
+        tuple(bad), trials, _worth_of_a_value(objective, pool, scope, sum(int(t.sum()) for t in trials))
+    )
+
+
+def _worth_of_a_value(objective: Objective, pool: Pool, scope: Scope, n: int) -> float:
+    """What one of `n` values is worth at most, in requests: the gaps of one answer rise and fall together."""
+    if objective.metric.source is not Source.GAP or not n:
+        return 1.0
+    return min(1.0, sum(counts.intended for counts in pool.counts(scope)) / n)

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 from runs_made import MS, SECOND, folded, only, policy_of, record_of, rows_of, verdict_of
 
-from pytest_inferslo.core.judge import baseline_from, judge, judge_together
+from pytest_inferslo.core.fold import Fold
+from pytest_inferslo.core.histogram import fold_gaps
+from pytest_inferslo.core.judge import baseline_from, judge, judge_together, questions
 from pytest_inferslo.core.readings import Reading
-from pytest_inferslo.core.samples import Outcome
+from pytest_inferslo.core.samples import Outcome, SampleBatch
 from pytest_inferslo.core.verdict import Status, Verdict
 from pytest_inferslo.errors import UsageError
 
@@ -539,3 +541,17 @@ def test_what_comes_and_goes_far_below_a_limit_says_nothing_of_it() -> None:
     near = only(verdict_of("ttft p99 <= 26ms", rows_of(waves, rate=40)))
     assert near.status is INCONCLUSIVE
     assert near.effective_samples < 200 < found.effective_samples
+
+
+def test_the_gaps_of_an_answer_are_worth_one_request() -> None:
+    rows = rows_of(spread(900, 20), rate=30)
+    policy = policy_of("icl p99 <= 100ms", "icl max <= 100ms")
+    for requests, status in ((900, PASS), (100, INCONCLUSIVE)):
+        few = rows[:requests]
+        gaps = fold_gaps(few, np.full(requests, 10), np.full(10 * requests, 10 * MS))
+        record = record_of(float(few["intended"].max()) / SECOND + 0.01, requests)
+        fold = Fold(record, questions(policy, record), policy.goals())
+        fold.add(SampleBatch(few, gaps))
+        found = judge(policy, fold.result(), record).findings
+        assert [f.samples for f in found] == [10 * requests] * 2
+        assert [f.status for f in found] == [status] * 2
