@@ -29,6 +29,8 @@ from pytest_inferslo.timerfd import Timerfd, least_timer_slack
 _READ, _SECOND = select.EPOLLIN if hasattr(select, "EPOLLIN") else 1, 1_000_000_000
 #: Of Linux's generic ABI: receive times of the kernel, realtime, as ancillary data.
 _SO_TIMESTAMPNS = 35
+#: Small enough for the allocator to keep: a larger buffer costs three system calls a read.
+_READ_SIZE = 65536
 clock = time.monotonic_ns
 
 _STREAMED = (
@@ -163,8 +165,8 @@ class NullServer:
     def _receive(self, sock: socket.socket) -> bytes:
         """Notes when the kernel had it, where the truth is wanted."""
         if self._truth is None:
-            return sock.recv(262144)
-        data, ancillary, _, _ = sock.recvmsg(262144, 32)
+            return sock.recv(_READ_SIZE)
+        data, ancillary, _, _ = sock.recvmsg(_READ_SIZE, 32)
         self._received = clock()
         if ancillary:
             seconds, nanoseconds = struct.unpack("qq", ancillary[0][2])
