@@ -30,6 +30,9 @@ from pytest_inferslo.core.verdict import Finding, Status
 
 #: Seconds of a run before which nothing is certain: how neighbours are alike cannot be seen sooner.
 FEWEST_SECONDS = {Status.FAIL: 5, Status.PASS: 12}
+#: How alike neighbours are is an estimate too, and it is looked at again and again: a PASS must stand with this much
+#: less doubt.
+DOUBT_OF_LIKENESS = 4
 #: Requests that are worth one independent one; beyond it a run is not stopped for a PASS.
 MOST_ALIKE = 8.0
 
@@ -72,21 +75,28 @@ def decide(
     until = summary.frame.window[0] + seconds * SECOND
     bench = Bench(mine, Pool((summary,), (record,), until), baseline)
     bench.rules = replace(bench.rules, anytime=True)
+    status, scored = _so_far(mine, bench)
+    if status is Status.PASS:
+        bench.rules = bench.rules.stricter(DOUBT_OF_LIKENESS)
+        status, scored = _so_far(mine, bench)
+        if mine.budget is not None or _too_alike(mine, bench.pool):
+            status = Status.INCONCLUSIVE
+    if status not in FEWEST_SECONDS or seconds < FEWEST_SECONDS[status]:
+        return Decision(None, _open(scored))
+    return Decision(status, f"{status.value} is certain after {seconds}s: {_why(scored, status)}")
+
+
+def _so_far(policy: Policy, bench: Bench) -> tuple[Status, list[Scored]]:
     scored = [
         Scored(_sure(objective, found), objective.weight, objective.key)
-        for objective in mine.objectives
+        for objective in policy.objectives
         for found in bench.findings(objective)
     ]
     penalties = [
         bench.worst([_sure(penalty.promise, found) for found in bench.findings(penalty.promise)])
-        for penalty in mine.rubric.penalties
+        for penalty in policy.rubric.penalties
     ]
-    status, _ = score(mine.rubric, scored, penalties)
-    if status is Status.PASS and (mine.budget is not None or _too_alike(mine, bench.pool)):
-        status = Status.INCONCLUSIVE
-    if status not in FEWEST_SECONDS or seconds < FEWEST_SECONDS[status]:
-        return Decision(None, _open(scored))
-    return Decision(status, f"{status.value} is certain after {seconds}s: {_why(scored, status)}")
+    return score(policy.rubric, scored, penalties)[0], scored
 
 
 def _too_alike(policy: Policy, pool: Pool) -> bool:
