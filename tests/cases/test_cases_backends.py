@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from gate_runs import SCRIPTS
 
-from conftest import SCRIPTS
 from pytest_inferslo import backends
 from pytest_inferslo.backends import BackendOptions
 from pytest_inferslo.errors import BackendStartError

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from gate_runs import SCRIPTS, Gate
 
-from conftest import Gate
 from pytest_inferslo.core.arrivals import constant
 from pytest_inferslo.core.endpoint import Endpoint
 from pytest_inferslo.core.prompts import synthetic
@@ -135,18 +135,12 @@ def test_case_40_proxies_of_the_environment_are_never_used(
     monkeypatch.delenv("NO_PROXY", raising=False)
     scenario = load("20/s")
     with (
-        scripted(load_script(gate_script("good"))) as server,
+        scripted(load_script(SCRIPTS / "good.yaml")) as server,
         LoadGenerator(tmp_path / "loadgen") as generator,
     ):
         endpoint = Endpoint(url=server.url, model="scripted").to_dict()
         result = generator.offer(LoadOrder(scenario.to_dict(), [endpoint], [], 0, str(tmp_path)))
     assert result.counts["succeeded"] == 20
-
-
-def gate_script(name: str) -> Any:
-    from conftest import SCRIPTS
-
-    return SCRIPTS / f"{name}.yaml"
 
 
 def test_a_good_server_passes(gate: Gate) -> None:

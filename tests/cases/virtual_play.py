@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from pathlib import Path
 from typing import cast
+
+from gate_runs import SCRIPTS
 
 from pytest_inferslo.loadgen.dialects import DIALECTS
 from pytest_inferslo.loadgen.reply import Reply
@@ -14,7 +15,6 @@ from pytest_inferslo.servers.pacer import Pacer
 from pytest_inferslo.servers.play import Over, Play, Played
 from pytest_inferslo.servers.scripted_cli import load_script
 
-SCRIPTS = Path(__file__).parent / "scripts"
 MS = 1_000_000
 
 
