@@ -65,7 +65,7 @@ class LoadOffer:
         try:
             judged, order = self._judged(scenario, name)
         except InfersloError as error:
-            raise UnofferedLoad(f"{_place(_caller())}{error}", pytrace=False) from error
+            raise UnofferedLoad(f"{_place(_caller())}{error}", pytrace=False) from None
         self._conclude(judged, order)
         return judged
 
