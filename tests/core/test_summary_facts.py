@@ -58,6 +58,12 @@ def test_samples_that_were_lost_or_came_twice() -> None:
     assert (twice["missing_indices"], twice["duplicate_indices"], twice["count_mismatch"]) == (0, 5, 5)
 
 
+def test_a_closed_loop_has_gaps_where_users_asked_less_often() -> None:
+    samples = rows(100)[[*range(90), 95]]
+    assert facts(samples, counts={"intended": 91}, open_loop=False)["missing_indices"] == 0
+    assert facts(samples, counts={"intended": 91}, open_loop=True)["missing_indices"] == 5
+
+
 def test_prompts_that_were_never_sent_repeat_nothing() -> None:
     unsent = rows(10, start=9 * S, outcome=Outcome.NEVER_SENT, sent=ABSENT, prompt_hash=0)
     unsent["sent"] = ABSENT
