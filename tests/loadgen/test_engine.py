@@ -207,7 +207,7 @@ def test_a_keep_alive_that_ends_as_the_request_leaves(load: Any) -> None:
             server.requests.pop()
 
     with RawServer(gives_up_idle) as server:
-        offered = load(server.url, arrivals=constant("0.5/s"), duration=6.5, max_connections=2)
+        offered = load(server.url, arrivals=constant("1/s"), duration=3.5, max_connections=2)
     replaced = sum(worker["replaced_connections"] for worker in offered.result.workers)
     # on a crowded machine a close may come too late to count as a race
     assert (offered.outcomes["SUCCESS"], replaced) in ((4, 2), (3, 1))
