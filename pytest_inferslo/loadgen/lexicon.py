@@ -8,11 +8,14 @@ Two kinds of events repeat in the streams of one server:
   text, once two parses have proven that this text, and nothing else in it, makes the output.
 
 An event whose bytes after the id are a known silent event, or a shape around a text that is not empty and
-holds neither quote, backslash nor line end, is the same JSON as the one that was parsed, with another string
-in it. So token text like `"error"`, `data: ` or `[DONE]` can never be misread: what is not proven is parsed.
+holds neither quote, backslash nor control character, is the same JSON as the one that was parsed, with
+another string in it. So token text like `"error"`, `data: ` or `[DONE]` can never be misread: what is not
+proven is parsed.
 """
 
 from __future__ import annotations
+
+import re
 
 import orjson
 
@@ -29,6 +32,7 @@ _FIRST_CREDIT = 32
 _MOST_CREDIT = 64
 _HITS_PER_PROOF = 8
 
+_NOT_TEXT = re.compile(rb'[\x00-\x1f"\\]')
 _ID = b'data: {"id":"'
 _OBJECT = b"data: {"
 
@@ -61,7 +65,8 @@ class Shape:
 
 
 class Lexicon:
-    """What was learned of one dialect's events. `silent` and `shapes` are keyed by bytes that follow the id."""
+    """What was learned of one dialect's events. `silent` and `shapes` are keyed by bytes that follow the id.
+    """
 
     def __init__(self, dialect: Dialect) -> None:
         self.silent: dict[bytes, Said] = {}
@@ -96,8 +101,8 @@ class Lexicon:
         return self.silent.get(rest) if outputs else None
 
     def _is_plain(self, text: bytes) -> bool:
-        """No quote, backslash or line end; texts that have none are remembered."""
-        if b'"' in text or b"\\" in text or b"\n" in text or b"\r" in text:
+        """`_is_text`; texts that are plain are remembered."""
+        if not _is_text(text):
             return False
         if len(text) <= _LONGEST_TEXT:
             if len(self._plain) >= _MOST_TEXTS:
@@ -170,7 +175,18 @@ def opening_of(data: bytes, begin: int = 0) -> bytes:
     """
     if data.startswith(_ID, begin):
         end = data.find(b'"', begin + len(_ID))
-        opening = data[begin : end + 1]
-        if end > 0 and b"\\" not in opening and b"\n" not in opening:
-            return opening
+        if end > 0 and _is_text(data[begin + len(_ID) : end]):
+            return data[begin : end + 1]
     return _OBJECT
+
+
+def _is_text(between_quotes: bytes) -> bool:
+    """Whether these bytes, as they are, can stand in a JSON string: UTF-8 without quote, backslash, control.
+    """
+    if _NOT_TEXT.search(between_quotes):
+        return False
+    try:
+        between_quotes.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -247,3 +247,20 @@ def test_rst_is_not_fin() -> None:
     reply.feed(STREAM_HEAD + chunk(event(delta("a"))), 1)
     reply.closed(2, reset=True)
     assert reply.outcome is Outcome.RESET
+
+
+@pytest.mark.parametrize("bad", [b"\xff", b"\x01", b"\r", b"\n"])
+@pytest.mark.parametrize("field", [b'"id": "c"', b'"content": "four"'])
+def test_bytes_that_no_json_string_may_hold_are_not_recognised(bad: bytes, field: bytes) -> None:
+    """Also where an event of this shape, without them, is known."""
+    events = [event(delta(text)) for text in ("one", "two", "three", "four")]
+    compact = [
+        e.replace(b'": "', b'":"').replace(b'", "', b'","').replace(b'data: {"id', b'data: {"id')
+        for e in events
+    ]
+    good = [*compact, event(delta("end", "stop"))]
+    assert read(STREAM_HEAD + b"".join(map(chunk, good)) + b"0\r\n\r\n").outcome is Outcome.SUCCESS
+    target = field.replace(b": ", b":")
+    broken = [e.replace(target, target[:-1] + bad + b'"') if target in e else e for e in good]
+    assert broken != good
+    assert read(STREAM_HEAD + b"".join(map(chunk, broken)) + b"0\r\n\r\n").outcome is Outcome.MALFORMED_BODY
