@@ -12,7 +12,7 @@ from mutations import Mutant, corpus, fault, framed, mutants, read
 from pytest_inferslo.core.samples import Outcome
 from pytest_inferslo.loadgen import answer
 
-SEEDS = range(8)
+SEEDS = (*range(8), 78)  # 78 found an event id that a carriage return cut in two
 EACH = 4_000
 
 
