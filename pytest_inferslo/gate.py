@@ -17,6 +17,7 @@ from pytest_inferslo.core.scenario import Scenario
 from pytest_inferslo.core.verdict import Status
 from pytest_inferslo.errors import InfersloError, ScenarioError
 from pytest_inferslo.judgement import Judged, baseline_levels, judge_runs
+from pytest_inferslo.locust_order import locust_order
 from pytest_inferslo.record import Order
 from pytest_inferslo.reports.junit import junit_properties
 from pytest_inferslo.reports.terminal import ProgressLine, render_verdict
@@ -28,10 +29,13 @@ from pytest_inferslo.storage.run_directory import RunDirectory
 if TYPE_CHECKING:
     from pytest_inferslo.backends import StartProgress
     from pytest_inferslo.loadgen.offer import Progress
+    from pytest_inferslo.loadgen.order import LocustLoad
 
 #: Verdicts by test id, over the tries of one session: a retry must not launder a breach.
 TRIES = pytest.StashKey[dict[str, list[dict[str, Any]]]]()
 
+_CLOSED_NOTE = "closed loop: latency starts when a user is free to ask; a slow server is asked less often"
+_LOCUST_NOTE = "closed loop: latency starts at the send; stalls do not show in requests that users never made"
 _WORST_FIRST = (Status.FAIL, Status.INVALID, Status.INCONCLUSIVE, Status.PASS)
 
 
@@ -52,41 +56,64 @@ class LoadOffer:
         self._policies = tuple(policies)
         self._notes = notes
 
-    def __call__(self, scenario: Scenario, *, name: str | None = None) -> list[Judged]:
+    def __call__(
+        self,
+        scenario: Scenario | None = None,
+        *,
+        name: str | None = None,
+        locustfile: str | Path | None = None,
+        **locust: Any,
+    ) -> list[Judged]:
         """Offers `scenario` to the backend and judges the run by each policy of the test.
 
         Returns one `Judged` (record, summary, verdict) per policy when all of them PASS. A breach fails the test with
         the table of objectives, an INVALID run is an error of the test, and an INCONCLUSIVE one does what
         `--inconclusive` says. `name` tells apart several loads of one test; the default is the test's own name.
 
+        In place of a scenario, `locustfile` names a file with Locust's own users; `users`, `spawn_rate`, `shape`,
+        `duration` and `warmup` go with it (see `locust_order`).
+
         A scenario that cannot show what the policy promises is an error of the test before a server starts; so is a
         server that does not come up.
         """
         try:
-            judged, order = self._judged(scenario, name)
+            order = self._order(self._wanted(scenario, locustfile, locust), name)
+            judged = self._judged(order)
         except InfersloError as error:
             raise UnofferedLoad(f"{_place(_caller())}{error}", pytrace=False) from None
         self._conclude(judged, order)
         return judged
 
-    def _judged(self, scenario: Scenario, name: str | None) -> tuple[list[Judged], Order]:
-        order = self._order(scenario, name)
+    def _wanted(
+        self, scenario: Scenario | None, locustfile: str | Path | None, options: dict[str, Any]
+    ) -> tuple[Scenario, LocustLoad | None]:
+        if locustfile is not None and scenario is None:
+            return locust_order(locustfile, near=self._item.path.parent, **options)
+        if options or locustfile is not None or not isinstance(scenario, Scenario):
+            raise ScenarioError(
+                f"offer_load takes a Scenario, or locustfile= with users=, duration=, ..., not {scenario!r}"
+                + (f" with {', '.join(options)}" if options else "")
+            )
+        return scenario, None
+
+    def _judged(self, order: Order) -> list[Judged]:
         named = self._rig.options.baseline
         baseline = RunDirectory.open(Path(named)) if named else None
         judges = [(policy, baseline_levels(baseline, policy)) for policy in self._policies]
         with self._shown(order) as shown:
+            if order.locustfile is None:
+                self._rig.check_envelope(order.scenario, shown.starting)
             server = self._backend.start(shown.starting)
             generator = self._rig.load_generator()
             runs: list[RunDirectory] = []
-            for repeat in range(scenario.repeats):
+            for repeat in range(order.scenario.repeats):
                 seed = order.scenario.seed + repeat
                 again = replace(order, scenario=replace(order.scenario, seed=seed, repeats=1))
                 runs.append(measure(again, server, generator, judges=judges, on_progress=shown.progress))
-        return [judge_runs(runs, policy, levels) for policy, levels in judges], order
+        return [judge_runs(runs, policy, levels) for policy, levels in judges]
 
-    def _order(self, scenario: Scenario, name: str | None) -> Order:
-        if not isinstance(scenario, Scenario):
-            raise ScenarioError(f"offer_load takes a Scenario, not {scenario!r}")
+    def _order(self, wanted: tuple[Scenario, LocustLoad | None], name: str | None) -> Order:
+        scenario, locustfile = wanted
         options = self._rig.options
         offered = scenario.shortened(options.load_seconds) if options.load_seconds else scenario
         name = name or getattr(self._item, "originalname", self._item.name).removeprefix("test_")
@@ -97,9 +124,11 @@ class LoadOffer:
             faults += unmeasurable(mine, streaming=bool(offered.streaming), phases=phases)
         if faults:
             raise ScenarioError("\n".join(faults))
-        notes: tuple[str, ...] = ()
+        notes = [_LOCUST_NOTE] if locustfile else [] if offered.open_loop else [_CLOSED_NOTE]
         if offered is not scenario:
-            notes = (f"shortened from {scenario.duration:g} s to {offered.duration:g} s by --load-seconds",)
+            notes.append(
+                f"shortened from {scenario.duration:g} s to {offered.duration:g} s by --load-seconds"
+            )
         return Order(
             scenario=offered,
             name=name,
@@ -110,7 +139,8 @@ class LoadOffer:
             ),
             base=options.directory,
             load_seconds=options.load_seconds if offered is not scenario else None,
-            notes=notes,
+            notes=tuple(notes),
+            locustfile=locustfile,
         )
 
     def _conclude(self, judged: Sequence[Judged], order: Order) -> None:

@@ -18,6 +18,7 @@ from pytest_inferslo.telemetry.poller import TelemetryRecord
 
 if TYPE_CHECKING:
     from pytest_inferslo.backends import RunningGroup, RunningServer
+    from pytest_inferslo.loadgen.order import LocustLoad
 
     Server = RunningServer | RunningGroup
 
@@ -41,6 +42,7 @@ class Order:
     base: Path
     load_seconds: float | None = None
     notes: tuple[str, ...] = ()
+    locustfile: LocustLoad | None = None
 
 
 def planned(order: Order, server: Server) -> Record:
@@ -56,6 +58,7 @@ def planned(order: Order, server: Server) -> Record:
             "file": order.source[0],
             "line": order.source[1],
             "definition": scenario.describe(),
+            "locustfile": order.locustfile.to_dict() if order.locustfile else None,
         },
         "policy": order.policies[0] if order.policies else None,
         "backend": server.record,
@@ -69,7 +72,7 @@ def planned(order: Order, server: Server) -> Record:
         "counts": dict.fromkeys(_COUNTS, 0),
         "outcomes": {},
         "workers": [],
-        "adapters": list(scenario.adapters.names) if scenario.adapters else [],
+        "adapters": adapter_names(scenario),
         "absent": {},
         "load_seconds": order.load_seconds,
         "open_loop": scenario.open_loop,
@@ -117,6 +120,15 @@ def _cut(plan: Record, until_ns: int | None) -> Record:
         phase | {"end": min(phase["end"], until_ns)} for phase in plan["phases"] if phase["start"] < until_ns
     ]
     return {**plan, "window": plan["window"] | {"end": until_ns}, "phases": phases}
+
+
+def adapter_names(scenario: Scenario) -> list[str]:
+    """Of all streams, each once; samples refer to them by position."""
+    return list(
+        dict.fromkeys(
+            name for stream in scenario.streams if stream.adapters for name in stream.adapters.names
+        )
+    )
 
 
 def _versions() -> dict[str, str]:

@@ -15,6 +15,7 @@ import pytest
 from pytest_inferslo import backends
 from pytest_inferslo.collection import BackendChoice
 from pytest_inferslo.errors import UsageError
+from pytest_inferslo.loadgen import calibration, envelope
 from pytest_inferslo.loadgen.offer import LoadGenerator
 from pytest_inferslo.options import Options
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
         RunningServer,
         StartProgress,
     )
+    from pytest_inferslo.core.scenario import Scenario
+    from pytest_inferslo.loadgen.envelope import Envelope
 
     OnProgress = Callable[[StartProgress], None]
 
@@ -94,19 +97,39 @@ class Rig:
         self._open = contextlib.ExitStack()
         self._fleet: backends.Fleet | None = None
         self._generator: LoadGenerator | None = None
+        self._envelope: Envelope | None = None
+        self._host_taken = False
 
     def backend(self, choice: BackendChoice) -> BackendUnderTest:
         return BackendUnderTest(self, choice)
 
     def serve(self, choice: BackendChoice, on_progress: OnProgress | None) -> RunningServer | RunningGroup:
+        self._take_host(on_progress)
         if self._fleet is None:
-            self._open.enter_context(
-                backends.exclusive(wait_s=_LOCK_WAIT_S, on_wait=lambda who: _tell(on_progress, who))
-            )
             self._fleet = self._open.enter_context(backends.Fleet())
         options = backend_options(self.options, choice)
         options.log_path.parent.mkdir(parents=True, exist_ok=True)
         return self._fleet.server(resolve_backend(self._config, self.options, choice), options, on_progress)
+
+    def check_envelope(self, scenario: Scenario, on_progress: OnProgress | None) -> None:
+        """Raises ScenarioError when the load is beyond what this machine's workers were measured to offer.
+
+        Measures them first if that was never done here (some eight seconds), with the host to ourselves.
+        """
+        self._take_host(on_progress)
+        if self._envelope is None:
+            if on_progress is not None and envelope.cached() is None:
+                on_progress(backends.StartProgress(0.0, "measuring what this machine can offer", "once"))
+            self._envelope = calibration.ensure()
+        self._envelope.check(scenario, self.options.workers + self.options.expect_workers)
+
+    def _take_host(self, on_progress: OnProgress | None) -> None:
+        """One measured server and one load at a time: the lock is held until the session's end."""
+        if not self._host_taken:
+            self._open.enter_context(
+                backends.exclusive(wait_s=_LOCK_WAIT_S, on_wait=lambda who: _tell(on_progress, who))
+            )
+            self._host_taken = True
 
     def load_generator(self) -> LoadGenerator:
         """The master and its workers; one set serves the whole session."""

@@ -18,7 +18,7 @@ from pytest_inferslo.core.readings import DRAIN, LOAD
 from pytest_inferslo.early_stop import EarlyStop
 from pytest_inferslo.errors import BackendDiedError
 from pytest_inferslo.loadgen.offer import LoadGenerator, LoadOrder, Progress
-from pytest_inferslo.record import Order, completed, planned
+from pytest_inferslo.record import Order, adapter_names, completed, planned
 from pytest_inferslo.storage.readings import ReadingWriter
 from pytest_inferslo.storage.run_directory import RunDirectory
 from pytest_inferslo.telemetry.poller import Telemetry
@@ -136,7 +136,8 @@ def _load_order(order: Order, server: Server, directory: RunDirectory) -> LoadOr
     return LoadOrder(
         scenario=scenario.to_dict(),
         endpoints=[endpoint.to_dict() for endpoint in server.endpoints],
-        adapters=list(scenario.adapters.names) if scenario.adapters else [],
+        adapters=adapter_names(scenario),
         seed=scenario.seed,
         run_directory=str(directory.path.resolve()),
+        locustfile=order.locustfile.to_dict() if order.locustfile else None,
     )

@@ -141,9 +141,9 @@ def test_a_rerun_does_not_launder_a_breach(project):
         "    tries = pathlib.Path('tries'); first = not tries.exists(); tries.touch()\n"
         "    offer_load(",
     ).replace("output_tokens=4", "output_tokens=(200 if first else 1)")
-    (pytester.path / "slo_policies" / "quick.yaml").write_text(POLICY.format(limit="200ms", more=""))
-    pytester.makepyfile(test_load=test.format(rate=100, seconds=2))
-    result = run(pytester, "--reruns=2")
+    (pytester.path / "slo_policies" / "quick.yaml").write_text(POLICY.format(limit="300ms", more=""))
+    pytester.makepyfile(test_load=test.format(rate=60, seconds=5))
+    result = run(pytester, "--reruns=1")
     assert result.ret == 1
     result.stdout.fnmatch_lines(["*flaky*"])
 
@@ -261,3 +261,45 @@ def test_nothing_is_left_when_pytest_is_killed_in_mid_run(project, how):
     if how is signal.SIGINT:
         assert process.returncode == 2
         assert re.search("KeyboardInterrupt|Interrupted", output)
+
+
+LOCUSTFILE = """\
+import uuid
+from locust import HttpUser, constant, task
+
+class Chat(HttpUser):
+    wait_time = constant(0.02)
+
+    @task
+    def ask(self):
+        message = {"role": "user", "content": str(uuid.uuid4())}
+        self.client.post("/v1/chat/completions", json={"model": "simulated", "max_tokens": 4, "messages": [message]})
+"""
+
+
+def test_an_existing_locustfile_runs_under_a_policy(project):
+    pytester = project()
+    (pytester.path / "users_of_ours.py").write_text(LOCUSTFILE)
+    pytester.makepyfile(
+        test_load="""
+        import pytest
+
+        @pytest.mark.slo("quick")
+        def test_users(offer_load):
+            offer_load(locustfile="users_of_ours.py", users=8, duration="5s")
+        """
+    )
+    result = run(pytester)
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["*PASS: users on sim*", "*closed loop: latency starts at the send*"])
+    record = json.loads((pytester.path / ".inferslo" / "latest" / "run.json").read_text())
+    assert record["counts"]["succeeded"] > 100
+    assert record["scenario"]["locustfile"]["users"] == 8
+
+
+def test_a_load_beyond_what_this_machine_can_offer_is_refused_before_a_server_starts(project):
+    pytester = project(rate=2_000_000, seconds=1)
+    result = run(pytester)
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["*needs * load generator workers; there are 1*"])
+    assert not (pytester.path / ".inferslo" / "runs").exists()
