@@ -1,6 +1,6 @@
 """Many tenants, one base model: requests spread over the adapters that the server lists, few of them popular.
 
-    pytest --backend-arg=--lora-modules --backend-arg=a=/loras/a --backend-arg=b=/loras/b scenarios/test_multi_lora.py
+    pytest --backend=vllm --model=BASE --lora a=/loras/a --lora b=/loras/b scenarios/test_multi_lora.py
 
 The base model gets a fifth: in it the policy sees what a switch of adapters costs. Heavy: each adapter is judged alone.
 """
