@@ -8,6 +8,7 @@ from typing import Any
 from pytest_inferslo.core.arrivals import ClosedLoop
 from pytest_inferslo.loadgen.connection import Connection
 from pytest_inferslo.loadgen.engine import Engine, clock
+from pytest_inferslo.loadgen.phrasebook import Ending
 from pytest_inferslo.loadgen.workload import Workload
 
 _NEVER = 1 << 62
@@ -27,6 +28,9 @@ class ClosedLoopEngine(Engine):
         self._end = workload.schedule.end
         self._waiting: list[tuple[int, int]] = []  # due, row
         self._stopped = False
+        self._next: list[int] = []  # rows that are due now
+        self._run_callback = loop.run_callback
+        self._send_next = self._guarded(self._send_following)
 
     def warm(self) -> None:
         self.pool.warm(len(self.workload))
@@ -52,23 +56,39 @@ class ClosedLoopEngine(Engine):
             self._finish_when_done()
 
     def _all_sent(self) -> bool:
-        return not self._waiting
+        return not self._waiting and not self._next
 
     def _leave_rest(self, reason: str) -> None:
         """A user that still thinks has not asked: nothing of it is missing."""
         self._stopped = True
         self._waiting.clear()
+        self._next.clear()
 
     def answered(self, connection: Connection) -> None:
         row, end = connection.row, connection.reply.end
         self._settle(connection)
+        self._follow(row, end)
+
+    def answered_at_once(self, connection: Connection, ending: Ending, t: int) -> None:
+        self._settle_at_once(connection, ending, t)
+        self._follow(connection.row, t)
+
+    def _follow(self, row: int, end: int) -> None:
         following = self._following(row, end)
         if following is None:
             self._finish_when_done()
-        elif self.workload.intended[following] + self._epoch <= clock():
-            self._send(following)
-        else:
+        elif self._thinks:
             self._wait(following)
+        else:
+            if not self._next:
+                self._run_callback(self._send_next)
+            self._next.append(following)
+
+    def _send_following(self) -> None:
+        """Once what has come is read: it needs no reading that waits for sends, and the server is woken once."""
+        rows, self._next = self._next, []
+        for row in rows:
+            self._send(row)
 
     def _fail_unsent(self, row: int, *rest: Any) -> None:
         super()._fail_unsent(row, *rest)

@@ -13,6 +13,7 @@ import time
 from typing import Any, Protocol
 
 from pytest_inferslo.core.samples import ABSENT, Outcome
+from pytest_inferslo.loadgen.phrasebook import Ending
 from pytest_inferslo.loadgen.reply import Reply
 from pytest_inferslo.loadgen.stamps import ANCILLARY_SIZE, Stamps, unpack_timespec
 from pytest_inferslo.loadgen.target import Address, Target
@@ -35,6 +36,10 @@ class Owner(Protocol):
 
     def answered(self, connection: Connection) -> None:
         """The reply of a busy connection has its outcome."""
+        ...
+
+    def answered_at_once(self, connection: Connection, ending: Ending, t: int) -> None:
+        """The answer came whole at `t`, in success; the connection is idle again."""
         ...
 
     def idle_ended(self, connection: Connection, unsolicited: bytes) -> None:
@@ -221,7 +226,14 @@ class Connection:
         now = clock()
         if not self.sent <= t <= now:
             t = self.sent if t < self.sent else now
-        if self.reply.feed(data, t):
+        reply = self.reply
+        ending = reply.at_once(data)
+        if ending is not None:
+            self.busy = False
+            self.served += 1
+            self.idle_since = t
+            self.owner.answered_at_once(self, ending, t)
+        elif reply.feed(data, t):
             self.owner.answered(self)
 
     def _lost(self, reset: bool) -> None:

@@ -17,6 +17,7 @@ from pytest_inferslo.loadgen.deadlines import Deadlines
 from pytest_inferslo.loadgen.lag import LoopLag
 from pytest_inferslo.loadgen.order import WorkerRecord
 from pytest_inferslo.loadgen.pacing import pacer
+from pytest_inferslo.loadgen.phrasebook import Ending
 from pytest_inferslo.loadgen.pool import SPARE_CONNECTIONS, NoConnection, Pool
 from pytest_inferslo.loadgen.recorder import Recorder
 from pytest_inferslo.loadgen.reply import Reply
@@ -225,6 +226,27 @@ class Engine:
         self._settle(connection)
         if self._due == _NEVER:
             self._finish_when_done()
+
+    def answered_at_once(self, connection: Connection, ending: Ending, t: int) -> None:
+        self._settle_at_once(connection, ending, t)
+        if self._due == _NEVER:
+            self._finish_when_done()
+
+    def _settle_at_once(self, connection: Connection, ending: Ending, t: int) -> None:
+        workload, row = self.workload, connection.row
+        self.in_flight -= 1
+        self.recorder.add_whole(
+            ending,
+            t,
+            workload.index[row],
+            workload.intended[row],
+            connection.sent,
+            connection.prompt_hash,
+            workload.stream[row],
+            workload.endpoint[row],
+            workload.adapter[row],
+        )
+        connection.target.idle.append(connection)
 
     def _settle(self, connection: Connection) -> None:
         self._record(connection)

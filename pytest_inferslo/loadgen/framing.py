@@ -57,6 +57,11 @@ class Head:
             and self.encoding in ("", "identity")
         )
 
+    @cached_property
+    def usual(self) -> bool:
+        """200, a stream of events, and the connection is kept."""
+        return self.status == 200 and self.plain_events and self.keep_alive
+
 
 class _Fields:
     """httptools' protocol: collects the headers of one head."""
@@ -85,6 +90,10 @@ def head_of(raw: bytes) -> Head:
             _heads.clear()
         head = _heads[raw] = _parse_head(raw)
     return head
+
+
+#: A head that was parsed before, by its bytes, or None.
+known_head = _heads.get
 
 
 def _parse_head(raw: bytes) -> Head:

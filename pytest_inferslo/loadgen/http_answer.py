@@ -57,6 +57,10 @@ class HttpAnswer(Answer):
         """Whether the chunk `data[begin:end]` was understood as it is, and needs no `_sink`."""
 
     @abstractmethod
+    def _recognise_read(self, data: bytes, t: int) -> bool:
+        """Whether `data`, which begins where a chunk does, was understood as a whole, its framing too."""
+
+    @abstractmethod
     def _complete(self, t: int) -> None:
         """HTTP's framing ended well: fails unless the answer is whole."""
 
@@ -179,6 +183,8 @@ class HttpAnswer(Answer):
             data = self._buffer + data
             self._buffer = b""
         position, size, state = 0, len(data), self._state
+        if state == _SIZE and self._recognise_read(data, t):
+            return
         pieces: list[bytes] = []
         while position < size:
             if state == _SIZE:

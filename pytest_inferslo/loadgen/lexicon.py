@@ -3,11 +3,14 @@
 Two kinds of events repeat in the streams of one server:
 
 - *silent* events carry no output (a role, usage, a finish reason alone) and are the same bytes but for the
-  answer's `id`;
-- *output* events differ, besides, in the text of one string. A `Shape` is such an event without its id and
+  answer's opening;
+- *output* events differ, besides, in the text of one string. A `Shape` is such an event without opening and
   text, once two parses have proven that this text, and nothing else in it, makes the output.
 
-An event whose bytes after the id are a known silent event, or a shape around a text that is not empty and
+What all events of one answer begin with, its *opening*, is not looked at beyond its grammar: `data: {`, and
+the `id`, `object` and `created` that follow, which no dialect reads in these forms.
+
+An event whose bytes after the opening are a known silent event, or a shape around a text that is not empty and
 holds neither quote, backslash nor control character, is the same JSON as the one that was parsed, with
 another string in it. So token text like `"error"`, `data: ` or `[DONE]` can never be misread: what is not
 proven is parsed.
@@ -33,8 +36,12 @@ _MOST_CREDIT = 64
 _HITS_PER_PROOF = 8
 
 _NOT_TEXT = re.compile(rb'[\x00-\x1f"\\]')
-_ID = b'data: {"id":"'
 _OBJECT = b"data: {"
+_PLAIN = rb'"[ !#-\[\]-~]*"'
+_OPENING = re.compile(
+    rb'data: \{(?:"id":%b,(?:"object":"(?:chat\.completion\.chunk|text_completion)",)?(?:"created":\d{1,18},)?)?'
+    % _PLAIN
+)
 
 
 class Said:
@@ -65,17 +72,19 @@ class Shape:
 
 
 class Lexicon:
-    """What was learned of one dialect's events. `silent` and `shapes` are keyed by bytes that follow the id.
+    """What was learned of one dialect's events. `silent` and `shapes` are keyed by bytes that follow the opening.
+
+    `used_marks` are what texts were found behind, `plain` texts that were found plain; `credit` pays for proofs.
     """
 
     def __init__(self, dialect: Dialect) -> None:
         self.silent: dict[bytes, Said] = {}
         self.shapes: dict[bytes, list[Shape]] = {}
         self._marks = tuple(b'"%b":"' % key for key in dialect.output_keys)
-        self._plain: set[bytes] = set()
-        self._used_marks: tuple[bytes, ...] = ()
+        self.plain: set[bytes] = set()
+        self.used_marks: tuple[bytes, ...] = ()
         self._dialect = dialect
-        self._credit = _FIRST_CREDIT * _HITS_PER_PROOF
+        self.credit = _FIRST_CREDIT * _HITS_PER_PROOF
 
     def find(self, rest: bytes, outputs: int) -> Said | None:
         """What an event without its opening says; None when it must be parsed.
@@ -86,33 +95,42 @@ class Lexicon:
             said = self.silent.get(rest)
             if said is not None:
                 return said
-        for mark in self._used_marks:
+        for mark in self.used_marks:
             at = rest.find(mark) + len(mark)
             if at < len(mark):
                 continue
             for shape in self.shapes.get(rest[:at], ()):
                 if len(rest) > shape.least and rest.endswith(shape.after):
                     text = rest[at : len(rest) - shape.size]
-                    if text not in self._plain and not self._is_plain(text):
+                    if text not in self.plain and not self.is_plain(text):
                         return None
-                    if self._credit < _MOST_CREDIT * _HITS_PER_PROOF:
-                        self._credit += 1
+                    self.credit += 1
                     return shape.said
         return self.silent.get(rest) if outputs else None
 
-    def _is_plain(self, text: bytes) -> bool:
+    def text_of(self, rest: bytes) -> slice:
+        """Where the text of a known output event stands."""
+        for mark in self.used_marks:
+            at = rest.find(mark) + len(mark)
+            end = rest.find(b'"', at)
+            if at >= len(mark) and any(shape.after == rest[end:] for shape in self.shapes.get(rest[:at], ())):
+                return slice(at, end)
+        raise LookupError(rest)
+
+    def is_plain(self, text: bytes) -> bool:
         """`_is_text`; texts that are plain are remembered."""
         if not _is_text(text):
             return False
         if len(text) <= _LONGEST_TEXT:
-            if len(self._plain) >= _MOST_TEXTS:
-                self._plain.clear()
-            self._plain.add(text)
+            if len(self.plain) >= _MOST_TEXTS:
+                self.plain.clear()
+            self.plain.add(text)
         return True
 
     def learn(self, opening: bytes, rest: bytes, kind: int) -> None:
         """The event `opening` + `rest` was parsed, was well-formed and carried `kind`."""
-        if len(rest) > _LONGEST or b"\n" in rest or b"\r" in rest:
+        # a member must follow, for any opening to be one
+        if len(rest) > _LONGEST or rest[:1] != b'"' or b"\n" in rest or b"\r" in rest:
             return
         if kind == NO_OUTPUT:
             answer = Answer()
@@ -121,8 +139,8 @@ class Lexicon:
                 if len(self.silent) >= _MOST_ENTRIES:
                     self.silent.clear()
                 self.silent[rest] = Said(answer, NO_OUTPUT)
-        elif self._credit >= _HITS_PER_PROOF:
-            self._credit -= _HITS_PER_PROOF
+        elif self.credit >= _HITS_PER_PROOF:
+            self.credit = min(self.credit, _MOST_CREDIT * _HITS_PER_PROOF) - _HITS_PER_PROOF
             self._learn_shape(opening[6:], rest, kind)
 
     def _learn_shape(self, opening: bytes, rest: bytes, kind: int) -> None:
@@ -140,8 +158,8 @@ class Lexicon:
             shapes = self.shapes.setdefault(before, [])
             shapes.insert(0, Shape(before, after, Said(answer, kind)))
             del shapes[_MOST_SHAPES:]
-            if mark not in self._used_marks:
-                self._used_marks = (*self._used_marks, mark)
+            if mark not in self.used_marks:
+                self.used_marks = (*self.used_marks, mark)
             return
 
     def _proven(self, before: bytes, after: bytes, kind: int) -> Answer | None:
@@ -170,14 +188,9 @@ def lexicon_of(dialect: Dialect) -> Lexicon:
 
 
 def opening_of(data: bytes, begin: int = 0) -> bytes:
-    """What of an answer's events is not looked at, from the first that starts at `begin`: `data: {`, and the
-    id where that comes first.
-    """
-    if data.startswith(_ID, begin):
-        end = data.find(b'"', begin + len(_ID))
-        if end > 0 and _is_text(data[begin + len(_ID) : end]):
-            return data[begin : end + 1]
-    return _OBJECT
+    """What of an answer's events is not looked at, from the first that starts at `begin`."""
+    match = _OPENING.match(data, begin)
+    return match.group() if match else _OBJECT
 
 
 def _is_text(between_quotes: bytes) -> bool:

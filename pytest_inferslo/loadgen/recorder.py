@@ -10,6 +10,7 @@ import numpy as np
 
 from pytest_inferslo.core.histogram import fold_gaps
 from pytest_inferslo.core.samples import ABSENT, SAMPLE_DTYPE, Outcome, Rows, SampleBatch
+from pytest_inferslo.loadgen.phrasebook import Ending
 
 _FORMATS = {"<i8": "q", "<i4": "i", "<i2": "h", "|i1": "b"}
 _ROW = struct.Struct("<" + "".join(_FORMATS[SAMPLE_DTYPE[name].str] for name in SAMPLE_DTYPE.names or ()))
@@ -81,6 +82,54 @@ class Recorder:
                 self._gaps.extend(gaps)
         else:
             self.note(outcome, reply.detail)
+
+    def add_whole(
+        self,
+        ending: Ending,
+        t: int,
+        index: int,
+        intended: int,
+        sent: int,
+        prompt_hash: int,
+        stream: int,
+        endpoint: int,
+        adapter: int,
+    ) -> None:
+        """A success that came whole at `t` (monotonic ns); the rest as in `add`."""
+        epoch = self.epoch
+        at = self._at
+        if at == len(self._buffer):
+            self._buffer.extend(bytes(at))
+        t -= epoch
+        chunks = ending.chunks
+        _ROW.pack_into(
+            self._buffer, at,
+            index,
+            intended,
+            sent - epoch,
+            t,
+            t if ending.content else -1,
+            t,
+            t,
+            0 if chunks > 1 else -1,
+            prompt_hash,
+            ending.prompt_tokens,
+            ending.cached_tokens,
+            ending.output_tokens,
+            ending.reasoning_tokens,
+            chunks,
+            ending.bursts,
+            200,
+            0,
+            stream,
+            endpoint,
+            adapter,
+            self._worker,
+        )  # fmt: skip
+        self._at = at + _ROW.size
+        self._gap_counts.append(chunks - 1)
+        if chunks > 1:
+            self._gaps.extend([0] * (chunks - 1))
 
     def note(self, outcome: Any, detail: str) -> None:
         """Keeps the first example of each kind of failure."""

@@ -24,6 +24,7 @@ from pytest_inferslo.loadgen.dialects import Dialect, End
 from pytest_inferslo.loadgen.framing import Head
 from pytest_inferslo.loadgen.http_answer import HttpAnswer
 from pytest_inferslo.loadgen.lexicon import Said, lexicon_of, opening_of
+from pytest_inferslo.loadgen.phrasebook import END_OF_ANSWER, Ending, phrasebook_of
 from pytest_inferslo.loadgen.sse import EventSplitter, fields_of
 
 #: An unstreamed body longer than this is refused; of a failed answer's body so much is kept for the record.
@@ -47,6 +48,7 @@ class Reply(HttpAnswer):
         "_fed",
         "_lexicon",
         "_opening",
+        "_phrases",
         "_said",
         "_streaming",
         "_whole",
@@ -83,6 +85,15 @@ class Reply(HttpAnswer):
         self._dialect = dialect
         self._streaming = streaming
         self._lexicon = lexicon_of(dialect)
+        self._phrases = phrasebook_of(self._lexicon)
+
+    def at_once(self, data: bytes) -> Ending | None:
+        """How the answer ended that came whole in its first read, `data`, where that is known without reading
+        it: the reply itself then stays as it was. None in all other cases.
+        """
+        if self.started or not self._streaming:
+            return None
+        return self._phrases.ending(data)
 
     @property
     def max_stall(self) -> int:
@@ -196,6 +207,36 @@ class Reply(HttpAnswer):
                     continue
             if event:
                 self._read_event(event, t)
+
+    def _recognise_read(self, data: bytes, t: int) -> bool:
+        if self._whole or not self._events.between:
+            return False
+        opening = self._opening
+        parts = self._phrases.read(data, 0, opening)
+        if parts is None:
+            return False
+        if not opening:
+            self._opening = opening_of(data, data.find(b"\n") + 1)
+        for part in parts:
+            self._heard(part.said, t)
+            if part.done:
+                self._done = True
+        if parts[-1].following == END_OF_ANSWER:
+            self._end_of_message(b"", t)
+            if not opening and self.outcome is Outcome.SUCCESS and self.first == t:
+                self._phrases.learn_ending(
+                    parts,
+                    Ending(
+                        self.chunks,
+                        self.bursts,
+                        self.first_content >= 0,
+                        self.prompt_tokens,
+                        self.cached_tokens,
+                        self.output_tokens,
+                        self.reasoning_tokens,
+                    ),
+                )
+        return True
 
     def _recognise(self, data: bytes, begin: int, end: int, t: int) -> bool:
         """Whether `data[begin:end]`, a chunk, was one event of a known kind: what most of a stream is.

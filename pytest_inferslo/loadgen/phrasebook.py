@@ -1,0 +1,180 @@
+"""Whole reads that are recognised at once: the fast path for what nearly all reads of a load bring.
+
+A read that begins where a chunk begins and ends where one ends is cut at the answer's opening (the bytes that
+all its events share, see lexicon), with one `split`. Each piece is then one event without its opening, up to
+the beginning of the next one:
+
+    <rest of the event>\\n\\n\\r\\n  and  <size of the next chunk>\\r\\n | [DONE]'s chunk, the last chunk, or nothing
+
+Why this is sound: a piece is known only as the same bytes (but for the text of one plain JSON string) as an
+event that the lexicon has proven by parsing, followed by one of the continuations of `_AFTER`. Each chunk's
+announced size is compared with the size of the event that stands there. So a read that is recognised is, byte
+for byte, well-formed chunks of proven events, and nothing else. Whatever does not fit, in one byte, is
+left untouched for the general reader.
+
+An answer that comes whole in one read is, besides, the same as an earlier one of the same events: `Ending` is
+what the general reader made of that.
+"""
+
+from __future__ import annotations
+
+import re
+
+from pytest_inferslo.loadgen.answer import NO_OUTPUT
+from pytest_inferslo.loadgen.framing import CHUNK_SIZES, known_head
+from pytest_inferslo.loadgen.lexicon import Lexicon, Said, opening_of
+
+#: `Part.following`, where no chunk's size is announced.
+END_OF_READ, END_OF_ANSWER = -1, 0
+
+_MOST_PIECES = 4096
+_MOST_ENDINGS = 4096
+_EVENT_END = b"\n\n\r\n"
+_AFTER = re.compile(rb"([1-9a-f][0-9a-f]{0,7})\r\n|(e\r\ndata: \[DONE\]\n\n\r\n)?(0\r\n\r\n)?")
+
+
+class Part:
+    """A known piece: what its event says, the size of that event without opening and text, the size that
+    it announces for the `following` chunk, and whether `[DONE]` came after it.
+    """
+
+    __slots__ = ("done", "following", "said", "size")
+
+    def __init__(self, said: Said, size: int, following: int, done: bool) -> None:
+        self.said = said
+        self.size = size
+        self.following = following
+        self.done = done
+
+
+class Ending:
+    """How an answer that came whole in one read ended, in success; its times are all that of the read."""
+
+    __slots__ = ("bursts", "cached_tokens", "chunks", "content", "output_tokens", "prompt_tokens", "reasoning_tokens")
+
+    def __init__(
+        self,
+        chunks: int,
+        bursts: int,
+        content: bool,
+        prompt_tokens: int,
+        cached_tokens: int,
+        output_tokens: int,
+        reasoning_tokens: int,
+    ) -> None:
+        self.chunks = chunks
+        self.bursts = bursts
+        self.content = content
+        self.prompt_tokens = prompt_tokens
+        self.cached_tokens = cached_tokens
+        self.output_tokens = output_tokens
+        self.reasoning_tokens = reasoning_tokens
+
+
+class Phrasebook:
+    """The pieces known of one dialect, derived from its lexicon."""
+
+    def __init__(self, lexicon: Lexicon) -> None:
+        self._lexicon = lexicon
+        self._silent: dict[bytes, Part] = {}
+        self._texts: dict[bytes, dict[bytes, Part]] = {}
+        self._endings: dict[tuple[Part, ...], Ending] = {}
+
+    def read(self, data: bytes, begin: int, opening: bytes = b"") -> tuple[Part, ...] | None:
+        """The events of `data[begin:]`, which stands at the beginning of a chunk; None unless all are known.
+
+        `opening` is the answer's; empty before its first event. The last part's `following` is END_OF_READ or
+        END_OF_ANSWER.
+        """
+        start = data.find(b"\n", begin) + 1
+        size = CHUNK_SIZES.get(data[begin : start - 2], 0)
+        if not opening:
+            opening = opening_of(data, start)
+        pieces = data.split(opening)
+        if len(pieces[0]) != start or data[start - 2 : start] != b"\r\n":
+            return None
+        lexicon, silent, texts = self._lexicon, self._silent, self._texts
+        opening_size = len(opening)
+        parts = []
+        for piece in pieces[1:]:
+            size -= opening_size
+            part = silent.get(piece)
+            if part is None:
+                for mark in lexicon.used_marks:
+                    at = piece.find(mark) + len(mark)
+                    afters = texts.get(piece[:at])
+                    if afters is not None:
+                        end = piece.find(b'"', at)
+                        text = piece[at:end]
+                        part = afters.get(piece[end:])
+                        if part is not None and (text in lexicon.plain or lexicon.is_plain(text)):
+                            size += at - end
+                            break
+                        part = None
+                if part is None:
+                    self._learn(piece)
+                    return None
+            if size != part.size:
+                return None
+            size = part.following
+            parts.append(part)
+        if size > 0 or not parts:
+            return None
+        lexicon.credit += 1
+        return tuple(parts)
+
+    def ending(self, data: bytes) -> Ending | None:
+        """What became of the answer that is `data`, complete; None where that is not known at once."""
+        if data[-5:] != b"0\r\n\r\n":
+            return None
+        begin = data.find(b"\r\n\r\n") + 4
+        head = known_head(data[:begin])
+        if head is None or not head.usual:
+            return None
+        parts = self.read(data, begin)
+        return None if parts is None else self._endings.get(parts)
+
+    def learn_ending(self, parts: tuple[Part, ...], ending: Ending) -> None:
+        """An answer of `parts` and no other events succeeded, read by the general reader."""
+        if len(self._endings) >= _MOST_ENDINGS:
+            self._endings.clear()
+        self._endings[parts] = ending
+
+    def _learn(self, piece: bytes) -> None:
+        """Makes the piece known for the next time, if its event is."""
+        end = piece.find(_EVENT_END)
+        after = piece[end + len(_EVENT_END) :]
+        match = _AFTER.fullmatch(after)
+        rest = piece[:end]
+        said = self._lexicon.find(rest, 0) if match is not None and end > 0 else None
+        if match is None or said is None:
+            return
+        if match[1]:
+            following = int(match[1], 16)
+        else:
+            following = END_OF_ANSWER if match[3] else END_OF_READ
+        done = bool(match[2])
+        if said.kind == NO_OUTPUT:
+            if len(self._silent) >= _MOST_PIECES:
+                self._silent.clear()
+            self._silent[piece] = Part(said, end + 2, following, done)
+            return
+        text = self._lexicon.text_of(rest)
+        before = rest[: text.start]
+        if len(self._texts) >= _MOST_PIECES:
+            self._texts.clear()
+        afters = self._texts.setdefault(before, {})
+        if len(afters) >= _MOST_PIECES:
+            afters.clear()
+        afters[piece[text.stop :]] = Part(said, end + 2 - (text.stop - text.start), following, done)
+
+
+_phrasebooks: dict[int, Phrasebook] = {}
+
+
+def phrasebook_of(lexicon: Lexicon) -> Phrasebook:
+    """The one that all replies of a process share."""
+    key = id(lexicon)  # which lives as long as the process
+    if key not in _phrasebooks:
+        _phrasebooks[key] = Phrasebook(lexicon)
+    return _phrasebooks[key]
