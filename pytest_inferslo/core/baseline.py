@@ -27,6 +27,8 @@ class Baseline:
     run_id: str
     scenario: str
     levels: Mapping[str, Level]
+    #: Why the run could not be trusted itself: its broken guards. Nothing may be measured by it then.
+    invalid: str = ""
 
     def refuse_for(self, record: Mapping[str, Any]) -> None:
         """Raises UsageError when this baseline says nothing about the run of `record`."""
@@ -42,6 +44,10 @@ class Baseline:
             raise UsageError(
                 f"the baseline {self.run_id} is empty: nothing that the policy compares was measured"
             )
+        if self.invalid:
+            raise UsageError(
+                f"the baseline {self.run_id} is INVALID itself ({self.invalid}): record another one"
+            )
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -49,4 +55,4 @@ class Baseline:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Baseline:
         levels = {name: Level(**level) for name, level in data["levels"].items()}
-        return cls(data["run_id"], data["scenario"], levels)
+        return cls(data["run_id"], data["scenario"], levels, data["invalid"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -126,6 +127,8 @@ def _against_baseline(
     if level is None:
         return not_measured(f"the baseline {baseline.run_id} has no {level_name(objective, scope)}")
     strict, lenient = limits(objective, scope, baseline)
+    if _allows_everything(objective, strict):
+        return not_measured(_too_bad(f"the baseline {baseline.run_id}"))
     halved = rules.stricter(2)
     kept = _at(objective, pool, scope, strict, halved, prices)
     broken = _at(objective, pool, scope, lenient, halved, prices)
@@ -136,6 +139,17 @@ def _against_baseline(
         return replace(broken, limit=limit)
     reason = kept.reason or f"within the doubt of the baseline ({level.samples} samples)"
     return replace(kept, status=Status.INCONCLUSIVE, limit=limit, reason=reason)
+
+
+def _allows_everything(objective: Objective, limit: float) -> bool:
+    """Whether no run can break this limit: what it was taken from had failed itself. `limit` is the strict edge."""
+    if objective.upper:
+        return not math.isfinite(limit) or (objective.metric.source is Source.RATIO and limit >= 1)
+    return not limit > 0
+
+
+def _too_bad(what: str) -> str:
+    return f"{what} is itself so bad that the limit taken from it would allow everything"
 
 
 def _against_scope(
@@ -157,6 +171,8 @@ def _against_scope(
     if mine is None:
         return not_measured("it has no value")
     limit = objective.limit
+    if _allows_everything(objective, limit.at(other.low if objective.upper else other.high)):
+        return not_measured(_too_bad(str(objective.limit.reference_name or "the time before the load")))
     strict, lenient = (other.low, other.high) if objective.upper else (other.high, other.low)
     status = Status.INCONCLUSIVE
     reason = "the intervals of the two overlap too much to tell them apart: needs more requests"

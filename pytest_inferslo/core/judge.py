@@ -17,7 +17,7 @@ from pytest_inferslo.core.objective import Objective
 from pytest_inferslo.core.policy import Policy
 from pytest_inferslo.core.pool import Pool
 from pytest_inferslo.core.questions import level_name, questions, recovery_ceiling, scopes
-from pytest_inferslo.core.rubric import Scored, score
+from pytest_inferslo.core.rubric import Scored, decides, score
 from pytest_inferslo.core.summary import Summary
 from pytest_inferslo.core.verdict import Finding, GuardFinding, Status, Verdict
 
@@ -52,6 +52,11 @@ def judge_together(
     penalties = [bench.worst(bench.findings(penalty.promise)) for penalty in mine.rubric.penalties]
     scored += [Scored(found) for found in burn_findings(mine, pool, bench.rules)]
     status, details = score(mine.rubric, scored, penalties)
+    notes = _notes(mine, pool)
+    if status is Status.PASS and not penalties and not any(decides(one.finding) for one in scored):
+        # A vetoer that is silent has not agreed.
+        status = Status.INCONCLUSIVE
+        notes.insert(0, "no promise that decides was measured, so that nothing is proven")
     if not all(guard.ok for guard in guarded):
         status = Status.INVALID
     return Verdict(
@@ -61,7 +66,7 @@ def judge_together(
         confidence=mine.confidence,
         findings=tuple(one.finding for one in scored),
         guards=guarded,
-        notes=tuple(_notes(mine, pool)),
+        notes=tuple(notes),
         rubric=details or None,
         run_ids=tuple(str(record.get("run_id") or "") for record in pool.records),
     )
@@ -79,7 +84,12 @@ def baseline_from(policy: Policy, summary: Summary, record: Record) -> Baseline:
             if level is not None:
                 levels[level_name(objective, scope)] = level
     scenario = (record.get("scenario") or {}).get("name") or ""
-    return Baseline(str(record.get("run_id") or ""), scenario, levels)
+    broken = [
+        f"guard {guard.name}: {guard.observed_text}, allowed {guard.threshold_text}"
+        for guard in guards.check(mine, summary.facts, record)
+        if not guard.ok
+    ]
+    return Baseline(str(record.get("run_id") or ""), scenario, levels, "; ".join(broken))
 
 
 class Bench:

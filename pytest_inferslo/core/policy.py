@@ -92,6 +92,11 @@ class Policy:
         if self.budget is not None:
             yield self.budget.objective
 
+    def can_fail(self) -> bool:
+        """Whether anything in it decides: an objective that does more than warn, a penalty or a budget."""
+        deciding = any(objective.severity == "fail" for objective in self.objectives)
+        return deciding or bool(self.rubric.penalties) or self.budget is not None
+
     def goals(self) -> list[tuple[str, float]]:
         """The ceilings that make a request good: the tightest of each latency over all requests."""
         tightest: dict[str, float] = {}

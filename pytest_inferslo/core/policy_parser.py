@@ -29,6 +29,7 @@ overrides:
 from __future__ import annotations
 
 import hashlib
+import itertools
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -109,9 +110,30 @@ def parse_policy(
         reader.fault(
             where, "a policy without objectives promises nothing; add at least one under 'objectives'"
         )
+    if not reader.problems:
+        _refuse_toothless(reader, policy, entries, document)
     if reader.problems:
         raise PolicyError(sorted(reader.problems, key=lambda problem: (problem.line, problem.column)))
     return policy
+
+
+def _refuse_toothless(reader: Reader, policy: Policy, entries: dict[str, Node], document: Node) -> None:
+    """A fault where nothing is left that could fail: in the policy itself, or under one of its overrides."""
+    if not policy.can_fail():
+        where = entries.get("objectives", document)
+        reader.fault(
+            where, "all objectives only warn, so that this policy can never fail; let at least one decide"
+        )
+        return
+    names: dict[str, list[str]] = {"scenario": [""], "backend": [""]}
+    for kind, name in policy.overrides:
+        names[kind].append(name)
+    for scenario, backend in itertools.product(names["scenario"], names["backend"]):
+        if not policy.resolved(scenario, backend).can_fail():
+            whom = " on ".join(repr(name) for name in (scenario, backend) if name)
+            where = entries.get("overrides", document)
+            reader.fault(where, f"under the overrides for {whom} nothing is left that could fail")
+            return
 
 
 def _digest(digests: Sequence[str]) -> str:

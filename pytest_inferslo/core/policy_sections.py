@@ -104,8 +104,14 @@ def budget(reader: Reader, node: Node | None) -> ErrorBudget | None:
             entries["objective"], "the objective of an error budget is a ceiling on error_rate over 0%"
         )
     period = reader.seconds(entries.get("period"), "period")
-    rules = [_burn_rule(reader, item) for item in reader.items(entries.get("burn"), "burn")]
+    items = list(reader.items(entries.get("burn"), "burn"))
+    rules = [_burn_rule(reader, item) for item in items]
     given = tuple(rule for rule in rules if rule is not None)
+    for item, rule in zip(items, rules, strict=True):
+        if rule and objective and rule.rate * objective.limit.offset > 1:
+            reader.fault(
+                item, f"{rule.rate:g} times the budget are more than 100 % of errors: this can never fail"
+            )
     return ErrorBudget(objective, period, given) if objective is not None and period and given else None
 
 
@@ -133,6 +139,8 @@ def prices(reader: Reader, node: Node | None) -> Prices | None:
         value = reader.quantity(entries.get(name), f"price {name}", Dimension.MONEY)
         given |= {name: value} if value is not None else {}
     count = reader.choice(entries.get("count"), "count", ("output", "all"))
+    if given and not any(given.values()):
+        reader.fault(node, "all prices are 0, so that a limit on the cost can never fail")
     currency = reader.text(entries.get("currency"), "currency")
     instances = reader.positive(entries.get("instances"), "instances", 1.0)
     if "hour" not in entries and not {"input", "output"} <= entries.keys():

@@ -29,6 +29,8 @@ Floats = npt.NDArray[np.float64]
 FEWEST_BLOCKS = 5
 _FEWEST_OF_STRATUM = 4
 _RESAMPLES = 2000
+#: Just over even odds, where both quantiles of `discount` are 0 and their ratio is only a limit.
+_LEAST_CONFIDENCE = 0.501
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class Clustering:
         """What one request is worth, in independent ones (0..1]."""
         if self.blocks < 2:
             return 1.0 / self.effect
+        confidence = max(confidence, _LEAST_CONFIDENCE)
         normal = float(special.ndtri(confidence))
         return (normal / student(self.blocks, confidence)) ** 2 / self.effect
 

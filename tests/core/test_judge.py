@@ -294,6 +294,56 @@ def test_case_28_a_baseline_of_something_else_is_refused() -> None:
     assert only(verdict_of(policy, rows, record)).observed is None
 
 
+@pytest.mark.parametrize(
+    "objective",
+    ["ttft p95 <= 120% of baseline", "ttft p95 <= 120% of baseline for 10s", "ttft mean <= 200% of baseline",
+     "error_rate <= 120% of baseline", "throughput >= 90% of baseline"],
+)  # fmt: skip
+def test_a_baseline_full_of_failures_allows_nothing(objective: str) -> None:
+    policy = policy_of(objective)
+    earlier = record_of(40, 4_000, run_id="run-0")
+    failed = rows_of(spread(4_000, 20), rate=100, outcome=failing(4_000, 3_990))
+    if objective.startswith("throughput"):
+        failed = rows_of(spread(4_000, 20), rate=100, outcome=failing(4_000, 4_000, Outcome.UNFINISHED))
+    baseline = baseline_from(policy, folded(policy, failed, earlier), earlier)
+    found = only(verdict_of(policy, rows_of(spread(4_000, 20), rate=100), record_of(40, 4_000), (), baseline))
+    assert (found.status, found.observed) == (FAIL, None), found
+
+
+def test_a_reference_endpoint_full_of_failures_allows_nothing() -> None:
+    where = np.arange(8_000) % 2
+    record = record_of(80, 8_000)
+    record["backend"]["endpoints"] = [{"name": "stable"}, {"name": "new"}]
+    outcome = np.where((where == 0) & (np.arange(8_000) > 100), Outcome.HTTP_SERVER_ERROR, Outcome.SUCCESS)
+    rows = rows_of(spread(8_000, 20), rate=100, endpoint=where, outcome=outcome)
+    for left in ("ttft p95", "error_rate"):
+        found = only(verdict_of(f"{left} <= 120% of endpoint:stable within endpoint:new", rows, record))
+        assert (found.status, found.observed) == (FAIL, None), found
+
+
+def test_an_invalid_baseline_is_refused() -> None:
+    policy = policy_of("ttft p95 <= 120% of baseline")
+    rows = rows_of(spread(4_000, 20), rate=100)
+    earlier = record_of(40, 4_000, run_id="run-0", errors=["the server died"])
+    baseline = baseline_from(policy, folded(policy, rows, earlier), earlier)
+    with pytest.raises(UsageError, match=r"INVALID itself \(guard server_survived"):
+        verdict_of(policy, rows, record_of(40, 4_000), (), baseline)
+
+
+def test_nothing_is_proven_by_optional_promises_that_were_not_measured() -> None:
+    optional = {"objective": "gpu_memory peak <= 90%", "optional": True}
+    record = record_of(10, 900, absent={"gpu_memory": "libnvidia-ml is absent"})
+    verdict = verdict_of(policy_of(optional), rows_of(spread(900, 20), rate=90), record)
+    assert verdict.status is INCONCLUSIVE
+    assert "nothing is proven" in verdict.notes[0]
+
+
+@pytest.mark.parametrize("confidence", ["50%", "50.00001%"])
+def test_even_odds_are_a_confidence_too(confidence: str) -> None:
+    policy = policy_of("ttft p90 <= 1s", "ttft mean <= 1s", "error_rate <= 10%", confidence=confidence)
+    assert verdict_of(policy, rows_of(spread(3_000, 20), rate=50)).status is PASS
+
+
 def test_recovery_after_a_spike() -> None:
     second = np.arange(6_000) // 100
     ms = np.where((second >= 20) & (second < 45), 500.0, 20.0)  # the spike ends at 40 s

@@ -178,6 +178,38 @@ def test_a_policy_extends_others(tmp_path: Path) -> None:
         ("policy: a\nremove: [ttft p99]\nobjectives: [ttft p99 <= 1s]\n", 2, 10, "to remove"),
         ("policy: a\nprices: {instances: 2}\nobjectives: [ttft p99 <= 1s]\n", 2, 9, "need 'hour'"),
         ("policy: a\nerror_budget: {period: 1d}\nobjectives: [ttft p99 <= 1s]\n", 2, 15, "needs 'objective'"),
+        (
+            "policy: a\nobjectives: [{objective: ttft p99 <= 1s, severity: warn}]\n",
+            2,
+            13,
+            "only warn, so that this policy can never fail",
+        ),
+        (
+            "policy: a\nobjectives: [ttft p99 <= 1s]\noverrides: {scenarios: {s: {remove: [ttft p99]}}}\n",
+            3,
+            12,
+            "under the overrides for 's' nothing is left",
+        ),
+        (
+            "policy: a\nobjectives: [ttft p99 <= 1s, e2e p99 <= 1s]\n"
+            "overrides: {scenarios: {s: {remove: [ttft p99]}}, backends: {b: {remove: [e2e p99]}}}\n",
+            3,
+            12,
+            "under the overrides for 's' on 'b' nothing is left",
+        ),
+        (
+            "policy: a\nerror_budget:\n  objective: error_rate <= 50%\n  period: 30d\n  burn:\n"
+            "    - {rate: 2.5, long: 2s, short: 1s}\n",
+            6,
+            7,
+            "can never fail",
+        ),
+        (
+            "policy: a\nprices: {hour: $0}\nobjectives: [cost_per_million_tokens <= $1]\n",
+            2,
+            9,
+            "can never fail",
+        ),
         ("policy: a\nx: [1, 2\n", 3, 1, "is no YAML"),
         ("policy: a\n\tobjectives: []\n", 2, 1, "is no YAML"),
         ("policy: a\n---\npolicy: b\n", 3, 1, "a second document"),
