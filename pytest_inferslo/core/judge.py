@@ -25,6 +25,9 @@ __all__ = ["baseline_from", "judge", "judge_together", "questions"]
 
 Record = Mapping[str, Any]
 
+#: The share of chunks read together from which a reader of a `tpot` should know.
+_BUNCHED = 0.2
+
 
 def judge(policy: Policy, summary: Summary, record: Record, *, baseline: Baseline | None = None) -> Verdict:
     """The verdict of `policy` on one run; `summary` answers `questions(policy.for_record(record), record)`.
@@ -173,6 +176,11 @@ def _notes(policy: Policy, pool: Pool) -> list[str]:
     warmup = [summary.facts.get("warmup_samples", 0.0) for summary in pool.summaries]
     if any(warmup):
         notes.append(f"{math.fsum(warmup):.0f} warm-up requests are not judged")
+    bunched = max(summary.facts.get("burst_share", 0.0) for summary in pool.summaries)
+    if bunched > _BUNCHED and any(o.metric.streaming for o in policy.judged()):
+        notes.append(
+            f"{bunched:.0%} of the chunks arrived together with an earlier one: no time lies between them"
+        )
     if len(pool.summaries) > 1:
         notes.append(f"{len(pool.summaries)} runs judged together")
     return list(dict.fromkeys(notes))

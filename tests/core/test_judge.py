@@ -523,6 +523,7 @@ def test_late_sends_and_stepped_clocks_are_invalid() -> None:
 def test_case_18_bursts_spoil_chunk_times_alone() -> None:
     rows = rows_of(spread(900, 20), rate=30, bursts=8)
     assert verdict_of("ttft p99 <= 1s", rows).status is PASS
+    assert any("arrived together" in note for note in verdict_of("tpot p99 <= 1s", rows).notes)
     assert verdict_of("max_stall p99 <= 1s", rows).status is INVALID
 
 
