@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_inferslo.collection import POLICIES, BackendChoice, options_of
-from pytest_inferslo.session import NOTES, RUNS
+from pytest_inferslo.session import NOTES, RAISED, RUNS
 
 if TYPE_CHECKING:
     from pytest_inferslo.gate import LoadOffer
@@ -31,8 +31,9 @@ def offer_load(request: pytest.FixtureRequest, backend: BackendUnderTest) -> Loa
 
     item = request.node
     runs: list[dict[str, Any]] = []
-    item.stash[RUNS] = runs
-    return LoadOffer(item, _rig(request.config), backend, item.stash.get(POLICIES, ()), runs)
+    raised: list[BaseException] = []
+    item.stash[RUNS], item.stash[RAISED] = runs, raised
+    return LoadOffer(item, _rig(request.config), backend, item.stash.get(POLICIES, ()), runs, raised)
 
 
 def _rig(config: pytest.Config) -> Rig:

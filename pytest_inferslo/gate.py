@@ -49,12 +49,14 @@ class LoadOffer:
         backend: BackendUnderTest,
         policies: Sequence[Policy],
         notes: list[dict[str, Any]],
+        raised: list[BaseException],
     ) -> None:
         self._item = item
         self._rig = rig
         self._backend = backend
         self._policies = tuple(policies)
         self._notes = notes
+        self._raised = raised
 
     def __call__(
         self,
@@ -76,6 +78,21 @@ class LoadOffer:
         A scenario that cannot show what the policy promises is an error of the test before a server starts; so is a
         server that does not come up.
         """
+        try:
+            return self._offered(scenario, name, locustfile, locust)
+        except (pytest.skip.Exception, pytest.xfail.Exception):
+            raise
+        except BaseException as error:
+            self._raised.append(error)
+            raise
+
+    def _offered(
+        self,
+        scenario: Scenario | None,
+        name: str | None,
+        locustfile: str | Path | None,
+        locust: dict[str, Any],
+    ) -> list[Judged]:
         try:
             order = self._order(self._wanted(scenario, locustfile, locust), name)
             judged = self._judged(order)

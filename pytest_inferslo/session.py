@@ -15,6 +15,9 @@ from pytest_inferslo.collection import REQUIRED
 #: The judged runs of an item, in order: dicts as made by `fixtures.offer_load`.
 RUNS = pytest.StashKey[list[dict[str, Any]]]()
 
+#: What offer_load raised in an item, in order, other than what `--inconclusive` asked for.
+RAISED = pytest.StashKey[list[BaseException]]()
+
 #: What the end of the servers left to say.
 NOTES = pytest.StashKey[list[str]]()
 
@@ -47,18 +50,43 @@ class BreachedPolicy(Failed):
 
 
 def annotate(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:
-    """Puts the item's verdicts on its report; a run that is INVALID or never began counts as an error."""
+    """Puts the item's verdicts on its report; a run that is INVALID or never began counts as an error.
+
+    A verdict is the session's, not the test's to forgive: a test that swallows it, or offers no load at all, does
+    not pass. `xfail` is the way to expect a breach.
+    """
+    error = call.excinfo.value if call.excinfo else None
     if report.when == "call":
         runs = item.stash.get(RUNS, [])
         report.inferslo_runs = list(runs)  # type: ignore[attr-defined]
+        if not report.failed and not hasattr(report, "wasxfail"):
+            error = _unanswered(item, report) or error
         runs.clear()
-    error = call.excinfo.value if call.excinfo else None
     if isinstance(error, InvalidRun | UnofferedLoad):
         report.when = "setup"  # junit and every other consumer then count an error, not a failure
     if isinstance(error, InvalidRun):
         report.inferslo_status = "INVALID"  # type: ignore[attr-defined]
     elif isinstance(error, InconclusiveRun):
         report.inferslo_status = "INCONCLUSIVE"  # type: ignore[attr-defined]
+
+
+def _unanswered(item: pytest.Item, report: pytest.TestReport) -> BaseException | None:
+    """What a test that did not fail should have failed with; its report fails now."""
+    worst_first = (BreachedPolicy, InvalidRun, UnofferedLoad, InconclusiveRun)
+    raised = item.stash.get(RAISED, [])
+    error = next((e for kind in worst_first for e in raised if isinstance(e, kind)), next(iter(raised), None))
+    if error is not None:
+        text = f"the test went on after its load had been refused or judged:\n\n{error}"
+    elif report.passed and not item.stash.get(RUNS, []):
+        text = (
+            "the test asked for offer_load and passed without offering a load: nothing was measured or judged"
+        )
+        error = UnofferedLoad(text, pytrace=False)
+    else:
+        return None
+    report.outcome = "failed"
+    report.longrepr = text
+    return error
 
 
 class SessionVerdicts:
