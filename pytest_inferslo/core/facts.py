@@ -12,6 +12,12 @@ from pytest_inferslo.core.samples import ABSENT, Outcome
 from pytest_inferslo.core.tally import Tally
 from pytest_inferslo.core.values import Columns, both, chosen
 
+_ENDINGS: dict[str, list[Outcome]] = {
+    "succeeded": [Outcome.SUCCESS],
+    "unfinished": [Outcome.UNFINISHED],
+    "never_sent": [Outcome.NEVER_SENT],
+}
+
 
 class IndexCheck:
     """Every position of the schedule must come exactly once. Memory: a byte per position that is not yet part
@@ -109,6 +115,7 @@ class RunFacts:
         self._prompts = RepeatCheck()
         self._send_lag = Histogram()
         self._rows = 0
+        self._endings = dict.fromkeys(_ENDINGS, 0)
         self._warmup = 0
         self._sent_in_window = 0
         self._steps = 0
@@ -118,6 +125,8 @@ class RunFacts:
     def add(self, rows: Columns) -> None:
         """All rows of a block, whatever their outcome."""
         self._rows += len(rows)
+        for name, outcomes in _ENDINGS.items():
+            self._endings[name] += int(np.isin(rows["outcome"], outcomes).sum())
         self._indices.add(rows["index"])
         intended, sent = rows["intended"], rows["sent"]
         self._prompts.add(rows["prompt_hash"][sent >= 0])  # an unsent prompt fills no cache
@@ -143,7 +152,6 @@ class RunFacts:
             "overflow": misplaced,
             "clock_steps": self._steps,
             "warmup_samples": self._warmup,
-            "count_mismatch": abs(expected - self._rows) if expected else 0,
             # In a closed loop user u's requests are u, u + N, ...: where users did not ask equally often are gaps.
             "missing_indices": self._indices.missing(expected) if record.get("open_loop", True) else 0,
             "duplicate_indices": self._indices.duplicates,
@@ -151,6 +159,7 @@ class RunFacts:
             "asked_rate": counts.intended / self._span.seconds,
         }
         optional = {
+            "count_mismatch": self._count_mismatch(record.get("counts") or {}),
             "send_lag_p99_ns": self._send_lag.percentile(0.99),
             "send_lag_p999_ns": self._send_lag.percentile(0.999),
             "burst_share": self._bursts / self._later_chunks if self._later_chunks else None,
@@ -159,6 +168,16 @@ class RunFacts:
         }
         facts |= {name: value for name, value in optional.items() if value is not None}
         return facts | _worker_facts(record.get("workers") or [])
+
+    def _count_mismatch(self, told: dict[str, Any]) -> int | None:
+        """By how much the record's own counts differ from the rows; None where it has none to compare with.
+
+        A record and samples that are not of one run differ in how the requests ended, if not in their number.
+        """
+        if told.get("intended") is None:
+            return None
+        endings = sum(abs(told[name] - seen) for name, seen in self._endings.items() if name in told)
+        return max(abs(told["intended"] - self._rows), endings)
 
 
 def _impossible(rows: Columns) -> int:

@@ -43,7 +43,7 @@ def read_json(path: Path) -> dict[str, Any]:
         document = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise RecordError(f"{path} is missing: {_missing_cause(path)}") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise RecordError(f"{path} is damaged ({error}); restore it from a copy, or measure again") from error
     if not isinstance(document, dict):
         raise RecordError(f"{path} holds no JSON object; restore it from a copy, or measure again")

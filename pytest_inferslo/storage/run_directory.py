@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import cache
 from importlib import resources
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,21 +21,16 @@ from pytest_inferslo.storage.json_file import read_json, write_json, write_text
 from pytest_inferslo.storage.readings import read_readings
 from pytest_inferslo.storage.redaction import redacted
 from pytest_inferslo.storage.samples import read_batches
+from pytest_inferslo.storage.schema_check import faults
 
 SCHEMA_VERSION = 1
 RUN_FILE = "run.json"
 VERDICT_FILE = "verdict.json"
 SERVER_LOG = "server.log"
 
-_JSON_TYPES: dict[str, type | tuple[type, ...]] = {
-    "object": dict,
-    "array": list,
-    "string": str,
-    "integer": int,
-    "number": (int, float),
-    "boolean": bool,
-    "null": type(None),
-}
+#: ns; the figures of a run are kept by the second, so that a damaged window must not ask for more memory than there is.
+_LONGEST_WINDOW = 10**16
+_MOST_FAULTS = 5  # of a document, told at once
 
 
 class RunDirectory:
@@ -95,7 +91,14 @@ class RunDirectory:
 
     def read_record(self) -> dict[str, Any]:
         """The run record, checked against the version and the required fields of its published schema."""
-        return _checked(self.path / RUN_FILE, "run.schema.json")
+        record = _checked(self.path / RUN_FILE, "run.schema.json")
+        start, end = record["window"]["start"], record["window"]["end"]
+        if not 0 <= start < end <= start + _LONGEST_WINDOW:
+            raise RecordError(
+                f"{self.path / RUN_FILE} is damaged (the window from {start} to {end} ns is none); restore it from a "
+                "copy, or measure again"
+            )
+        return record
 
     def write_verdict(self, document: dict[str, Any]) -> None:
         write_json(self.path / VERDICT_FILE, {"schema_version": SCHEMA_VERSION, **document})
@@ -130,30 +133,10 @@ def _checked(path: Path, schema_name: str) -> dict[str, Any]:
             f"{path} has schema_version {version!r}, this program reads {SCHEMA_VERSION}: use the version of "
             "pytest-inferslo that wrote it, or measure again"
         )
-    faults = _top_level_faults(document, schema(schema_name))
-    if faults:
-        raise RecordError(
-            f"{path} is damaged ({'; '.join(faults)}); restore it from a copy, or measure again"
-        )
+    found = list(islice(faults(document, schema(schema_name)), _MOST_FAULTS))
+    if found:
+        raise RecordError(f"{path} is damaged ({'; '.join(found)}); restore it from a copy, or measure again")
     return document
-
-
-def _top_level_faults(document: dict[str, Any], rules: dict[str, Any]) -> list[str]:
-    """Required fields that are absent or of another type. (The tests check whole records with jsonschema;
-    a run must not need that package.)"""
-    faults = [f"no field {name!r}" for name in rules["required"] if name not in document]
-    for name, rule in rules["properties"].items():
-        if name in document and "type" in rule:
-            kinds = [rule["type"]] if isinstance(rule["type"], str) else rule["type"]
-            if not any(_is_json_type(document[name], kind) for kind in kinds):
-                faults.append(f"{name!r} is no {' or '.join(kinds)}")
-    return faults
-
-
-def _is_json_type(value: Any, kind: str) -> bool:
-    if isinstance(value, bool) and kind != "boolean":
-        return False
-    return isinstance(value, _JSON_TYPES[kind])
 
 
 def _slug(name: str) -> str:

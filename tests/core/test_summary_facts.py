@@ -100,3 +100,12 @@ def test_the_share_of_repeats_stays_right_beyond_the_capacity(prompts: int, requ
     for part in np.array_split(hashes, 20):
         check.add(part)
     assert check.share() == pytest.approx(1 - prompts / requests, abs=0.0 if prompts <= 2000 else 0.03)
+
+
+def test_a_record_and_samples_of_two_runs_do_not_match() -> None:
+    """As many requests in both, but they ended otherwise."""
+    told = {"intended": 100, "succeeded": 1, "failed": 99, "unfinished": 0, "never_sent": 0}
+    assert facts(rows(100), counts=told)["count_mismatch"] == 99
+    assert facts(rows(100), counts=told | {"succeeded": 100, "failed": 0})["count_mismatch"] == 0
+    assert facts(rows(100), counts={"intended": 0})["count_mismatch"] == 100
+    assert "count_mismatch" not in facts(rows(100), counts={})
