@@ -471,17 +471,18 @@ def test_slow_start_refuses_connections_until_it_listens(own_server: Any, tmp_pa
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signal_ends_open_streams_with_abort(own_server: Any, number: int) -> None:
     running = own_server("--model", "m")
-    body = TEXT | {"max_tokens": 3000}
+    body = TEXT | {"max_tokens": 6000}
     with ThreadPoolExecutor(4) as pool:
         streams = [
             pool.submit(
-                requests.post, f"{running.url}/v1/completions", json=body | {"stream": stream}, timeout=20
+                requests.post, f"{running.url}/v1/completions", json=body | {"stream": stream}, timeout=40
             )
             for stream in (True, True, False)
         ]
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 15
         while running.metrics()["vllm:num_requests_running"] < 3:
             assert time.monotonic() < deadline
+            time.sleep(0.05)  # the clients share this process
         running.process.send_signal(number)
         answers = [stream.result() for stream in streams]
     for answer in answers[:2]:
