@@ -471,7 +471,7 @@ def test_slow_start_refuses_connections_until_it_listens(own_server: Any, tmp_pa
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signal_ends_open_streams_with_abort(own_server: Any, number: int) -> None:
     running = own_server("--model", "m")
-    body = TEXT | {"max_tokens": 6000}
+    body = TEXT | {"max_tokens": 4000}
     with ThreadPoolExecutor(4) as pool:
         streams = [
             pool.submit(
