@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Prints the table; the exit code is that of the worst verdict."""
     judged = [_judged(RunDirectory.open(path), arguments.slo_policy) for path in arguments.runs]
-    print(_table([(_label(each), each) for each in judged]), end="")
+    print(_table([(_label(each), each) for each in judged]))
     worst_first = (1, 9, 8, 0)
     return min((each.verdict.status.exit_code for each in judged), key=worst_first.index)
 
@@ -43,7 +43,8 @@ def _judged(directory: RunDirectory, policy: str | None) -> Judged:
 
 def _label(judged: Judged) -> str:
     backend = judged.record.get("backend") or {}
-    return f"{judged.record['scenario']['name']} {backend.get('name')}"
+    letters = judged.record["run_id"].rpartition("-")[2]  # they alone tell two runs of one scenario apart
+    return f"{judged.record['scenario']['name']} {backend.get('name')} {letters}"
 
 
 def _table(judged: Sequence[tuple[str, Judged]]) -> str:

@@ -20,6 +20,7 @@ class _Option:
     metavar: str = "VALUE"
     default: Any = None
     choices: tuple[str, ...] | None = None
+    least: int = 1  # of integers
 
 
 _OPTIONS = (
@@ -91,7 +92,13 @@ _OPTIONS = (
     ),
     _Option("--inferslo-dir", "inferslo_dir", "where runs are kept", metavar="DIR", default=".inferslo"),
     _Option(
-        "--inferslo-workers", "inferslo_workers", "load-generating processes on this host", "integer", "N", 1
+        "--inferslo-workers",
+        "inferslo_workers",
+        "load-generating processes on this host",
+        "integer",
+        "N",
+        1,
+        least=0,
     ),
     _Option(
         "--inferslo-expect-workers",
@@ -100,6 +107,7 @@ _OPTIONS = (
         "integer",
         "N",
         0,
+        least=0,
     ),
     _Option(
         "--inferslo-bind",
@@ -173,6 +181,10 @@ def add_options(parser: pytest.Parser) -> None:
 def read_options(config: pytest.Config) -> Options:
     """Command line first, then ini, then the default. Raises `pytest.UsageError` naming the option and the value."""
     values = {option.ini: _value(config, option) for option in _OPTIONS}
+    if not values["inferslo_workers"] + values["inferslo_expect_workers"]:
+        raise pytest.UsageError(
+            "--inferslo-workers=0 needs --inferslo-expect-workers: somebody must offer the load"
+        )
     return Options(
         backends=tuple(values["inferslo_backend"]) or ("sim",),
         model=values["inferslo_model"],
@@ -215,7 +227,7 @@ def _number(place: str, given: Any, option: _Option) -> float | int:
         number = int(given) if option.kind == "integer" else float(given)
     except ValueError:
         raise pytest.UsageError(f"{place}={given!r}: expected a number") from None
-    least = 0 if option.default == 0 else 1 if option.kind == "integer" else 0.001
+    least = option.least if option.kind == "integer" else 0.001
     if not least <= number < 1e9:
         raise pytest.UsageError(f"{place}={given!r}: expected a number of at least {least}")
     return number

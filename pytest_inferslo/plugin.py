@@ -52,9 +52,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    loads = [item for item in items if "offer_load" in getattr(item, "fixturenames", ())]
-    for item in loads:
-        item.add_marker(pytest.mark.xdist_group(_XDIST_GROUP))
+    if not config.pluginmanager.hasplugin("xdist"):
+        return
+    for item in items:
+        if "offer_load" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group(_XDIST_GROUP))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -18,6 +18,7 @@ from pytest_inferslo.errors import UsageError
 from pytest_inferslo.loadgen import calibration, envelope
 from pytest_inferslo.loadgen.offer import LoadGenerator
 from pytest_inferslo.options import Options
+from pytest_inferslo.storage.run_directory import make_base
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,6 +109,7 @@ class Rig:
         if self._fleet is None:
             self._fleet = self._open.enter_context(backends.Fleet())
         options = backend_options(self.options, choice)
+        make_base(self.options.directory)
         options.log_path.parent.mkdir(parents=True, exist_ok=True)
         return self._fleet.server(resolve_backend(self._config, self.options, choice), options, on_progress)
 

@@ -61,16 +61,11 @@ class RunDirectory:
         stamp = f"{instant:%Y%m%dT%H%M%S}.{instant.microsecond // 1000:03d}Z"
         run_id = f"{stamp}-{_slug(scenario_name)}-{token or secrets.token_hex(3)}"
         path = base / "runs" / run_id
+        make_base(base)
         try:
-            if not base.exists():
-                base.mkdir(parents=True)
-                # Records are not source. A base that was there already is the user's to decide about.
-                (base / ".gitignore").write_text("# Made by pytest-inferslo.\n*\n", encoding="utf-8")
             path.mkdir(parents=True)
         except OSError as error:
-            raise RecordError(
-                f"{path}: cannot be made ({error}); choose a writable directory with --inferslo-dir"
-            ) from error
+            raise _cannot_be_made(path, error) from error
         _point_latest(base, run_id)
         return cls(path, instant)
 
@@ -141,6 +136,24 @@ def _checked(path: Path, schema_name: str) -> dict[str, Any]:
 
 def _slug(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.]+", "-", name).strip("-.")[:60].rstrip("-.") or "run"
+
+
+def make_base(base: Path) -> None:
+    """The directory of all runs, logs included; kept out of git when it is made here.
+
+    Raises RecordError when it cannot be made.
+    """
+    if base.exists():
+        return  # the user's to decide about
+    try:
+        base.mkdir(parents=True)
+        (base / ".gitignore").write_text("# Made by pytest-inferslo.\n*\n", encoding="utf-8")
+    except OSError as error:
+        raise _cannot_be_made(base, error) from error
+
+
+def _cannot_be_made(path: Path, error: OSError) -> RecordError:
+    return RecordError(f"{path}: cannot be made ({error}); choose a writable directory with --inferslo-dir")
 
 
 def _point_latest(base: Path, run_id: str) -> None:

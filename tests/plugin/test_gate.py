@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -33,6 +34,23 @@ def test_steady(offer_load):
         arrivals=constant("{rate}/s"), duration="{seconds}s", drain="5s",
         prompts=synthetic(input_tokens=16, output_tokens=4)))
 """
+
+
+#: A worker on "another host" that is started before the master listens.
+RETRIED = """\
+import subprocess, sys, time
+for _ in range(100):
+    if subprocess.run([sys.executable, "-m", "pytest_inferslo.cli", "worker", "--master", "{address}"]).returncode == 0:
+        sys.exit(0)
+    time.sleep(0.2)
+sys.exit(1)
+"""
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
 
 
 @pytest.fixture
@@ -87,6 +105,7 @@ def test_proven_promises_pass_and_leave_a_record(project):
     assert {"samples.arrow", "telemetry.arrow", "server.log", "e2e.hgrm"} <= {
         path.name for path in latest.iterdir()
     }
+    assert (pytester.path / ".inferslo" / ".gitignore").is_file()
     assert left_behind(pytester.path) == []
 
 
@@ -173,6 +192,11 @@ def test_two_backends_run_each_scenario_on_each_and_are_compared(project):
     assert result.ret == 0
     result.stdout.fnmatch_lines(["*test_steady?sim-max_num_seqs=8?*", "*test_steady?sim-max_num_seqs=64?*"])
     result.stdout.fnmatch_lines(["*sim-max_num_seqs=8*sim-max_num_seqs=64*"])
+    saved = sorted((pytester.path / ".inferslo" / "runs").iterdir())
+    again = pytester.run(sys.executable, "-m", "pytest_inferslo.cli", "compare", *saved)
+    assert again.ret == 0
+    letters = [directory.name.rpartition("-")[2] for directory in saved]
+    again.stdout.fnmatch_lines([f"*{letters[0]}*{letters[1]}*"])
 
 
 @pytest.mark.parametrize(
@@ -183,6 +207,7 @@ def test_two_backends_run_each_scenario_on_each_and_are_compared(project):
         (["--slo-policy=qiuck"], ["*qiuck*quick*"]),
         (["--load-seconds=soon"], ["*load-seconds*"]),
         (["--backend-env=NOEQUALS"], ["*KEY=VALUE*"]),
+        (["--inferslo-workers=0"], ["*--inferslo-workers=0 needs --inferslo-expect-workers*"]),
     ],
     ids=lambda value: str(value[0]),
 )
@@ -196,6 +221,33 @@ def test_what_can_be_refused_is_refused_before_anything_starts(project, argument
         .joinpath(".inferslo")
         .exists()
     )
+
+
+@pytest.mark.parametrize("xdist", ["no:xdist", "xdist"])
+def test_collecting_a_load_warns_of_nothing(project, xdist):
+    result = run(project(), "-p", xdist, "--collect-only", "--strict-markers", "-W", "error")
+    assert result.ret == 0
+    result.assert_outcomes()
+
+
+def test_all_load_may_come_from_other_hosts(project):
+    pytester = project()
+    arguments = [
+        "--inferslo-workers=0",
+        "--inferslo-expect-workers=1",
+        f"--inferslo-bind=127.0.0.1:{free_port()}",
+    ]
+    address = arguments[2].partition("=")[2]
+    worker = subprocess.Popen(
+        [sys.executable, "-c", RETRIED.format(address=address)], cwd=pytester.path, stdout=subprocess.DEVNULL
+    )
+    try:
+        result = run(pytester, *arguments)
+        assert result.ret == 0
+        assert worker.wait(timeout=30) == 0
+    finally:
+        worker.kill()
+        worker.wait()
 
 
 def test_a_faulty_policy_is_refused_with_all_its_faults(project):

@@ -16,7 +16,7 @@ from pytest_inferslo.core.readings import IDLE, LOAD, Reading
 from pytest_inferslo.errors import RecordError
 from pytest_inferslo.storage import json_file
 from pytest_inferslo.storage.readings import TELEMETRY_FILE, ReadingWriter, read_readings
-from pytest_inferslo.storage.run_directory import RunDirectory, schema
+from pytest_inferslo.storage.run_directory import RunDirectory, make_base, schema
 
 RECORD = json.loads((Path(__file__).parent / "data" / "run.json").read_text())
 NOON = datetime(2026, 11, 30, 12, 0, 0, 7_000, tzinfo=UTC)
@@ -102,6 +102,12 @@ def test_a_new_base_is_kept_out_of_git_and_an_old_one_is_not_touched(
     assert "*" in (tmp_path / "base" / ".gitignore").read_text().splitlines()
     RunDirectory.create(tmp_path, "here")
     assert not (tmp_path / ".gitignore").exists()
+
+
+def test_a_base_that_cannot_be_made_is_named_with_the_option(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(RecordError, match=r"file/base: cannot be made .*--inferslo-dir"):
+        make_base(tmp_path / "file" / "base")
 
 
 def test_an_unwritable_base_is_refused(tmp_path: Path) -> None:
