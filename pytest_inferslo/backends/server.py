@@ -19,6 +19,7 @@ from pytest_inferslo.errors import BackendDiedError, BackendError
 _HEALTH_TIMEOUT_S = 1.0
 _IDLE_TIMEOUT_S = 10.0
 _STAYS_HEALTHY_S = 5.0
+_SIMULATED_SUFFIX = "+simulated"  # of the version that the embedded simulator reports, wherever it runs
 
 
 class RunningServer:
@@ -44,7 +45,6 @@ class RunningServer:
         self.endpoints: list[Endpoint] = [each.endpoint for each in ready]
         self.pid = process.root() if process else options.server_pid
         self.log_path = options.log_path if process else None
-        self.simulated = launch.simulated
         self.ready_seconds = ready_s
         self.notes: list[str] = []
         self.stop_report: StopReport | None = None
@@ -58,6 +58,7 @@ class RunningServer:
         self._attached = read_process(self.pid) if self.pid is not None else None
         self._at_ready = {member.pid: member for member in process.family()} if process else {}
         self.version = self._ask_version()
+        self.simulated = launch.simulated or (self.version or "").endswith(_SIMULATED_SUFFIX)
         self.metrics_url = self._find_metrics()
         self.adapters = list(ready[0].adapters or launch.adapters)
 

@@ -66,6 +66,15 @@ def test_a_url_takes_the_only_model(server_at: Callable[..., FakeServer], option
         assert server.reset_between_scenarios() is False
 
 
+@pytest.mark.parametrize(("version", "simulated"), [("0.1.0+simulated", True), ("0.26.0", False)])
+def test_a_simulator_that_runs_already_is_known_by_its_version(
+    server_at: Callable[..., FakeServer], options: BackendOptions, version: str, simulated: bool
+) -> None:
+    pages = completion_pages("a") | MODELS | {"GET /version": lambda _: (200, {"version": version})}
+    running = attach(server_at(pages), options)
+    assert (running.simulated, running.record["simulated"]) == (simulated, simulated)
+
+
 def test_a_path_prefix_and_v1_in_the_url(
     server_at: Callable[..., FakeServer], options: BackendOptions
 ) -> None:
