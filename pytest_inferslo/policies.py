@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import sys
+import textwrap
 from collections.abc import Iterator, Sequence
 from importlib import resources
 from pathlib import Path
@@ -107,6 +108,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions.add_parser("schema", help="print the JSON Schema of policy files, for editors")
 
 
+def _wrapped(line: str) -> str:
+    return textwrap.fill(line, 80, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False)
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Exit code 0, or 4 when a file cannot be used."""
     match arguments.action:
@@ -116,7 +121,8 @@ def run(arguments: argparse.Namespace) -> int:
             from pytest_inferslo.core.explain import explained  # needs scipy, which collecting tests does not
 
             for file in arguments.files:
-                print("\n".join(explained(load_policy(file), arguments.rate)))
+                for line in explained(load_policy(file), arguments.rate):
+                    print(_wrapped(line) if line.startswith("  ") else line)
         case "import-openslo":
             return _import(arguments)
         case _:

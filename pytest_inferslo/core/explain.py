@@ -40,9 +40,9 @@ def _meaning(objective: Objective) -> str:
     match objective.statistic.kind:
         case "percentile":
             share = float(objective.statistic.share if objective.upper else 1 - objective.statistic.share)
-            text = f"{100 * share:.9g} % of the {_things(objective)} have a {what} of {limit}"
+            text = f"{100 * share:.9g} % of the {_things(objective)} have {_article(what)} {what} of {limit}"
         case "max" | "min":
-            text = f"every one of the {_things(objective)} has a {what} of {limit}"
+            text = f"every one of the {_things(objective)} has {_article(what)} {what} of {limit}"
         case "mean":
             text = f"the mean over the {_things(objective)} of {what} is {limit}"
         case _:
@@ -60,6 +60,10 @@ def _meaning(objective: Objective) -> str:
 
 
 _STRICT = {"<": "less than", ">": "more than"}
+
+
+def _article(noun: str) -> str:
+    return "an" if noun[0] in "aeio" else "a"
 
 
 def _things(objective: Objective) -> str:
