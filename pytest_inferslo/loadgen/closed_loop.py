@@ -8,7 +8,7 @@ from typing import Any
 from pytest_inferslo.core.arrivals import ClosedLoop
 from pytest_inferslo.loadgen.connection import Connection
 from pytest_inferslo.loadgen.engine import Engine, clock
-from pytest_inferslo.loadgen.phrasebook import Ending
+from pytest_inferslo.loadgen.whole_answers import Ending
 from pytest_inferslo.loadgen.workload import Workload
 
 _NEVER = 1 << 62

@@ -13,10 +13,10 @@ import time
 from typing import Any, Protocol
 
 from pytest_inferslo.core.samples import ABSENT, Outcome
-from pytest_inferslo.loadgen.phrasebook import Ending
 from pytest_inferslo.loadgen.reply import Reply
 from pytest_inferslo.loadgen.stamps import ANCILLARY_SIZE, Stamps, unpack_timespec
 from pytest_inferslo.loadgen.target import Address, Target
+from pytest_inferslo.loadgen.whole_answers import Ending
 
 READ_SIZE = 65536
 _READ, _WRITE = 1, 2
@@ -233,8 +233,12 @@ class Connection:
             self.served += 1
             self.idle_since = t
             self.owner.answered_at_once(self, ending, t)
-        elif reply.feed(data, t):
-            self.owner.answered(self)
+        else:
+            first = not reply.started
+            if reply.feed(data, t):
+                if first:
+                    reply.learn(data)
+                self.owner.answered(self)
 
     def _lost(self, reset: bool) -> None:
         if not self.standing:

@@ -17,11 +17,11 @@ from pytest_inferslo.loadgen.deadlines import Deadlines
 from pytest_inferslo.loadgen.lag import LoopLag
 from pytest_inferslo.loadgen.order import WorkerRecord
 from pytest_inferslo.loadgen.pacing import pacer
-from pytest_inferslo.loadgen.phrasebook import Ending
 from pytest_inferslo.loadgen.pool import SPARE_CONNECTIONS, NoConnection, Pool
 from pytest_inferslo.loadgen.recorder import Recorder
 from pytest_inferslo.loadgen.reply import Reply
 from pytest_inferslo.loadgen.stamps import Stamps
+from pytest_inferslo.loadgen.whole_answers import Ending
 from pytest_inferslo.loadgen.workload import Workload
 
 _TICK_SECONDS = 0.01
@@ -176,7 +176,7 @@ class Engine:
 
     def _send(self, row: int) -> None:
         workload = self.workload
-        target = workload.targets[workload.endpoint[row]]
+        target = workload.targets[workload.places[row][1]]
         request, prompt_hash = workload.request(row)
         if self.in_flight >= self._max_in_flight:
             detail = f"{self._max_in_flight} requests in flight already"
@@ -242,9 +242,7 @@ class Engine:
             workload.intended[row],
             connection.sent,
             connection.prompt_hash,
-            workload.stream[row],
-            workload.endpoint[row],
-            workload.adapter[row],
+            workload.places[row],
         )
         connection.target.idle.append(connection)
 
@@ -296,9 +294,7 @@ class Engine:
             workload.intended[row],
             connection.sent,
             connection.prompt_hash,
-            workload.stream[row],
-            workload.endpoint[row],
-            workload.adapter[row],
+            workload.places[row],
         )
 
     def _fail_unsent(self, row: int, prompt_hash: int, outcome: Outcome, detail: str) -> None:
@@ -314,9 +310,7 @@ class Engine:
             workload.intended[row],
             ABSENT,
             prompt_hash,
-            workload.stream[row],
-            workload.endpoint[row],
-            workload.adapter[row],
+            workload.places[row],
         )
 
     # deadlines and the end

@@ -108,18 +108,18 @@ class Lexicon:
                     return shape.said
         return self.silent.get(rest) if outputs else None
 
-    def text_of(self, rest: bytes) -> slice:
-        """Where the text of a known output event stands."""
+    def text_of(self, rest: bytes) -> slice | None:
+        """Where the text of an output event of a known shape stands; None where there is none."""
         for mark in self.used_marks:
             at = rest.find(mark) + len(mark)
             end = rest.find(b'"', at)
             if at >= len(mark) and any(shape.after == rest[end:] for shape in self.shapes.get(rest[:at], ())):
                 return slice(at, end)
-        raise LookupError(rest)
+        return None
 
     def is_plain(self, text: bytes) -> bool:
-        """`_is_text`; texts that are plain are remembered."""
-        if not _is_text(text):
+        """`_is_text`, and not empty (that is no output); texts that are plain are remembered."""
+        if not text or not _is_text(text):
             return False
         if len(text) <= _LONGEST_TEXT:
             if len(self.plain) >= _MOST_TEXTS:
@@ -193,9 +193,11 @@ def opening_of(data: bytes, begin: int = 0) -> bytes:
     return match.group() if match else _OBJECT
 
 
+is_opening = _OPENING.fullmatch
+
+
 def _is_text(between_quotes: bytes) -> bool:
-    """Whether these bytes, as they are, can stand in a JSON string: UTF-8 without quote, backslash, control.
-    """
+    """Whether these bytes, as they are, can stand in a JSON string: UTF-8 without quote, backslash, control."""
     if _NOT_TEXT.search(between_quotes):
         return False
     try:

@@ -209,7 +209,7 @@ class LocustRun:
         )
         index = self.sent * self._workers + self.record.index
         self.sent += 1
-        self.recorder.add(heard, index, begin - self.recorder.epoch, begin, 0, 0, 0, ABSENT)
+        self.recorder.add(heard, index, begin - self.recorder.epoch, begin, 0, (0, 0, ABSENT))
 
 
 def _outcome(exception: BaseException | None, status: int) -> tuple[Outcome, str]:

@@ -11,9 +11,6 @@ event that the lexicon has proven by parsing, followed by one of the continuatio
 announced size is compared with the size of the event that stands there. So a read that is recognised is, byte
 for byte, well-formed chunks of proven events, and nothing else. Whatever does not fit, in one byte, is
 left untouched for the general reader.
-
-An answer that comes whole in one read is, besides, the same as an earlier one of the same events: `Ending` is
-what the general reader made of that.
 """
 
 from __future__ import annotations
@@ -21,14 +18,13 @@ from __future__ import annotations
 import re
 
 from pytest_inferslo.loadgen.answer import NO_OUTPUT
-from pytest_inferslo.loadgen.framing import CHUNK_SIZES, known_head
+from pytest_inferslo.loadgen.framing import CHUNK_SIZES
 from pytest_inferslo.loadgen.lexicon import Lexicon, Said, opening_of
 
 #: `Part.following`, where no chunk's size is announced.
 END_OF_READ, END_OF_ANSWER = -1, 0
 
 _MOST_PIECES = 4096
-_MOST_ENDINGS = 4096
 _EVENT_END = b"\n\n\r\n"
 _AFTER = re.compile(rb"([1-9a-f][0-9a-f]{0,7})\r\n|(e\r\ndata: \[DONE\]\n\n\r\n)?(0\r\n\r\n)?")
 
@@ -47,30 +43,6 @@ class Part:
         self.done = done
 
 
-class Ending:
-    """How an answer that came whole in one read ended, in success; its times are all that of the read."""
-
-    __slots__ = ("bursts", "cached_tokens", "chunks", "content", "output_tokens", "prompt_tokens", "reasoning_tokens")
-
-    def __init__(
-        self,
-        chunks: int,
-        bursts: int,
-        content: bool,
-        prompt_tokens: int,
-        cached_tokens: int,
-        output_tokens: int,
-        reasoning_tokens: int,
-    ) -> None:
-        self.chunks = chunks
-        self.bursts = bursts
-        self.content = content
-        self.prompt_tokens = prompt_tokens
-        self.cached_tokens = cached_tokens
-        self.output_tokens = output_tokens
-        self.reasoning_tokens = reasoning_tokens
-
-
 class Phrasebook:
     """The pieces known of one dialect, derived from its lexicon."""
 
@@ -78,7 +50,6 @@ class Phrasebook:
         self._lexicon = lexicon
         self._silent: dict[bytes, Part] = {}
         self._texts: dict[bytes, dict[bytes, Part]] = {}
-        self._endings: dict[tuple[Part, ...], Ending] = {}
 
     def read(self, data: bytes, begin: int, opening: bytes = b"") -> tuple[Part, ...] | None:
         """The events of `data[begin:]`, which stands at the beginning of a chunk; None unless all are known.
@@ -123,23 +94,6 @@ class Phrasebook:
         lexicon.credit += 1
         return tuple(parts)
 
-    def ending(self, data: bytes) -> Ending | None:
-        """What became of the answer that is `data`, complete; None where that is not known at once."""
-        if data[-5:] != b"0\r\n\r\n":
-            return None
-        begin = data.find(b"\r\n\r\n") + 4
-        head = known_head(data[:begin])
-        if head is None or not head.usual:
-            return None
-        parts = self.read(data, begin)
-        return None if parts is None else self._endings.get(parts)
-
-    def learn_ending(self, parts: tuple[Part, ...], ending: Ending) -> None:
-        """An answer of `parts` and no other events succeeded, read by the general reader."""
-        if len(self._endings) >= _MOST_ENDINGS:
-            self._endings.clear()
-        self._endings[parts] = ending
-
     def _learn(self, piece: bytes) -> None:
         """Makes the piece known for the next time, if its event is."""
         end = piece.find(_EVENT_END)
@@ -160,6 +114,8 @@ class Phrasebook:
             self._silent[piece] = Part(said, end + 2, following, done)
             return
         text = self._lexicon.text_of(rest)
+        if text is None:
+            return
         before = rest[: text.start]
         if len(self._texts) >= _MOST_PIECES:
             self._texts.clear()

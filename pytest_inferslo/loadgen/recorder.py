@@ -10,7 +10,7 @@ import numpy as np
 
 from pytest_inferslo.core.histogram import fold_gaps
 from pytest_inferslo.core.samples import ABSENT, SAMPLE_DTYPE, Outcome, Rows, SampleBatch
-from pytest_inferslo.loadgen.phrasebook import Ending
+from pytest_inferslo.loadgen.whole_answers import Ending
 
 _FORMATS = {"<i8": "q", "<i4": "i", "<i2": "h", "|i1": "b"}
 _ROW = struct.Struct("<" + "".join(_FORMATS[SAMPLE_DTYPE[name].str] for name in SAMPLE_DTYPE.names or ()))
@@ -40,11 +40,12 @@ class Recorder:
         intended: int,
         sent: int,
         prompt_hash: int,
-        stream: int,
-        endpoint: int,
-        adapter: int,
+        place: tuple[int, int, int],
     ) -> None:
-        """`intended` is relative to the epoch; `sent` and the reply's times are monotonic ns, or ABSENT."""
+        """`intended` is relative to the epoch; `sent` and the reply's times are monotonic ns, or ABSENT.
+
+        `place`: stream, endpoint, adapter.
+        """
         epoch = self.epoch
         at = self._at
         if at == len(self._buffer):
@@ -70,9 +71,7 @@ class Recorder:
             reply.bursts,
             reply.status,
             outcome,
-            stream,
-            endpoint,
-            adapter,
+            *place,
             self._worker,
         )  # fmt: skip
         self._at = at + _ROW.size
@@ -91,9 +90,7 @@ class Recorder:
         intended: int,
         sent: int,
         prompt_hash: int,
-        stream: int,
-        endpoint: int,
-        adapter: int,
+        place: tuple[int, int, int],
     ) -> None:
         """A success that came whole at `t` (monotonic ns); the rest as in `add`."""
         epoch = self.epoch
@@ -121,9 +118,7 @@ class Recorder:
             ending.bursts,
             200,
             0,
-            stream,
-            endpoint,
-            adapter,
+            *place,
             self._worker,
         )  # fmt: skip
         self._at = at + _ROW.size

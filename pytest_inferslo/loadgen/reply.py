@@ -24,8 +24,9 @@ from pytest_inferslo.loadgen.dialects import Dialect, End
 from pytest_inferslo.loadgen.framing import Head
 from pytest_inferslo.loadgen.http_answer import HttpAnswer
 from pytest_inferslo.loadgen.lexicon import Said, lexicon_of, opening_of
-from pytest_inferslo.loadgen.phrasebook import END_OF_ANSWER, Ending, phrasebook_of
+from pytest_inferslo.loadgen.phrasebook import END_OF_ANSWER, phrasebook_of
 from pytest_inferslo.loadgen.sse import EventSplitter, fields_of
+from pytest_inferslo.loadgen.whole_answers import Ending, whole_answers_of
 
 #: An unstreamed body longer than this is refused; of a failed answer's body so much is kept for the record.
 BODY_LIMIT = 64 * 1024 * 1024
@@ -46,6 +47,7 @@ class Reply(HttpAnswer):
         "_done",
         "_events",
         "_fed",
+        "_known",
         "_lexicon",
         "_opening",
         "_phrases",
@@ -86,14 +88,31 @@ class Reply(HttpAnswer):
         self._streaming = streaming
         self._lexicon = lexicon_of(dialect)
         self._phrases = phrasebook_of(self._lexicon)
+        self._known = whole_answers_of(self._lexicon)
 
     def at_once(self, data: bytes) -> Ending | None:
         """How the answer ended that came whole in its first read, `data`, where that is known without reading
         it: the reply itself then stays as it was. None in all other cases.
         """
-        if self.started or not self._streaming:
+        if self._state or self._buffer or not self._streaming:
             return None
-        return self._phrases.ending(data)
+        return self._known.ending(data)
+
+    def learn(self, data: bytes) -> None:
+        """`data` was all of this answer, in one read."""
+        if self.outcome is Outcome.SUCCESS and self.keep_alive and self._streaming:
+            self._known.learn(data, self.ending())
+
+    def ending(self) -> Ending:
+        return Ending(
+            self.chunks,
+            self.bursts,
+            self.first_content >= 0,
+            self.prompt_tokens,
+            self.cached_tokens,
+            self.output_tokens,
+            self.reasoning_tokens,
+        )
 
     @property
     def max_stall(self) -> int:
@@ -223,19 +242,6 @@ class Reply(HttpAnswer):
                 self._done = True
         if parts[-1].following == END_OF_ANSWER:
             self._end_of_message(b"", t)
-            if not opening and self.outcome is Outcome.SUCCESS and self.first == t:
-                self._phrases.learn_ending(
-                    parts,
-                    Ending(
-                        self.chunks,
-                        self.bursts,
-                        self.first_content >= 0,
-                        self.prompt_tokens,
-                        self.cached_tokens,
-                        self.output_tokens,
-                        self.reasoning_tokens,
-                    ),
-                )
         return True
 
     def _recognise(self, data: bytes, begin: int, end: int, t: int) -> bool:

@@ -13,7 +13,7 @@ from pytest_inferslo.core.samples import ABSENT
 from pytest_inferslo.core.scenario import Scenario
 from pytest_inferslo.errors import LoadError
 
-#: `of` computes so many requests' routes at once, and keeps so many blocks of them.
+#: `place` computes so many requests' routes at once, and keeps so many blocks of them.
 _BLOCK = 4096
 _MOST_BLOCKS = 64
 
@@ -27,7 +27,10 @@ class Routes:
         self._seed = scenario.seed
         self._adapters = list(adapters)
         self._streams = scenario.streams
-        self._blocks: dict[int, list[tuple[int, int]]] = {}
+        self._blocks: dict[int, list[tuple[int, int, int]]] = {}
+        lone = len(endpoints) == 1 and self._streams[0].adapters is None
+        #: where there is one endpoint and no adapter
+        self._only = (0, 0, ABSENT) if lone else None
         self._weights = [_weights(stream.endpoints, endpoints) for stream in self._streams]
 
     def choose(self, index: npt.NDArray[np.int64], stream: npt.NDArray[np.int8]) -> tuple[Places, Places]:
@@ -43,16 +46,20 @@ class Routes:
                 adapter[rows] = places[declared.adapters.choose(self._seed, index[rows])]
         return endpoint, adapter
 
-    def of(self, index: int) -> tuple[int, int]:
-        """Endpoint and adapter of request `index` of the first stream."""
-        block, place = divmod(index, _BLOCK)
+    def place(self, index: int) -> tuple[int, int, int]:
+        """Stream (0), endpoint and adapter of request `index` of the first stream."""
+        if self._only is not None:
+            return self._only
+        block, number = divmod(index, _BLOCK)
         if block not in self._blocks:
             if len(self._blocks) > _MOST_BLOCKS:
                 self._blocks.clear()
             indices = np.arange(block * _BLOCK, (block + 1) * _BLOCK)
             endpoint, adapter = self.choose(indices, np.zeros(_BLOCK, np.int8))
-            self._blocks[block] = list(zip(endpoint.tolist(), adapter.tolist(), strict=True))
-        return self._blocks[block][place]
+            self._blocks[block] = [
+                (0, *route) for route in zip(endpoint.tolist(), adapter.tolist(), strict=True)
+            ]
+        return self._blocks[block][number]
 
     def name(self, stream: int, adapter: int, base_model: str) -> tuple[str, dict[str, str]]:
         """The body's `model` and the headers with which a request of `stream` reaches `adapter`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,11 +31,11 @@ _CLOSED_AHEAD_NS = 700_000_000
 _BREATH = 2000
 
 Request = tuple[bytes, int]  # the bytes to send, the prompt's hash
+Place = tuple[int, int, int]  # stream, endpoint, adapter
 
 
 class Workload:
-    """Columns of this worker's rows: `index`, `intended` (ns since the epoch), `stream`, `endpoint`,
-    `adapter`.
+    """Columns of this worker's rows: `index`, `intended` (ns since the epoch), `places`.
 
     In an open loop all rows stand from the start, in order of `intended`; a closed loop adds its own. `kinds`
     holds (dialect, streaming) of each stream.
@@ -57,37 +57,35 @@ class Workload:
         self._sources = [scenario.prompt_source(run, number) for number in range(len(scenario.streams))]
         self._routes = Routes(scenario, endpoints, order.adapters)
         self._warm_until = scenario.window_ns[0]
-        self._heads: dict[tuple[int, int, int], tuple[bytes, str]] = {}
+        self._heads: dict[Place, tuple[bytes, str]] = {}
         self._ready: dict[int, Request] = {}
         self._next = 0
         endpoint, adapter = self._routes.choose(schedule.index, schedule.stream)
         self.index = _column(schedule.index)
         self.intended = _column(schedule.intended)
-        self.stream = _column(schedule.stream)
-        self.endpoint = _column(endpoint)
-        self.adapter = _column(adapter)
+        columns = (memoryview(column) for column in (schedule.stream, endpoint, adapter))
+        self.places = _shared(zip(*columns, strict=True))
 
     def __len__(self) -> int:
         return len(self.index)
 
     def kind(self, row: int) -> tuple[Dialect, bool]:
-        return self.kinds[self.stream[row]]
+        return self.kinds[self.places[row][0]]
 
     def add_row(self, index: int, intended: int) -> int:
         """One more row, of the first stream; its number."""
-        endpoint, adapter = self._routes.of(index)
+        row = len(self.index)
         self.index.append(index)
         self.intended.append(intended)
-        self.stream.append(0)
-        self.endpoint.append(endpoint)
-        self.adapter.append(adapter)
-        return len(self.index) - 1
+        self.places.append(self._routes.place(index))
+        return row
 
     def rows_from(self, first: int) -> Rows:
         """Rows `first` and later as unfinished rows of SAMPLE_DTYPE."""
         rows = np.zeros(len(self) - first, SAMPLE_DTYPE)
-        for name in ("index", "intended", "stream", "endpoint", "adapter"):
-            rows[name] = np.array(getattr(self, name)[first:], np.int64)
+        rows["index"], rows["intended"] = self.index[first:], self.intended[first:]
+        places = np.array(self.places[first:], np.int16).reshape(-1, 3)
+        rows["stream"], rows["endpoint"], rows["adapter"] = places.T
         return rows
 
     def prepare(self, breathe: Callable[[], None] = lambda: None) -> None:
@@ -106,8 +104,7 @@ class Workload:
         )
         while left > 0 and time.monotonic_ns() < enough:
             index = next(indices)
-            endpoint, adapter = self._routes.of(index)
-            request = self._ready[index] = self._make(index, 0, endpoint, adapter, -1)
+            request = self._ready[index] = self._make(index, self._routes.place(index), -1)
             left -= len(request[0])
 
     def prepare_one(self) -> int:
@@ -132,10 +129,11 @@ class Workload:
         return found
 
     def _make_row(self, row: int) -> Request:
-        return self._make(self.index[row], self.stream[row], self.endpoint[row], self.adapter[row], row)
+        return self._make(self.index[row], self.places[row], row)
 
-    def _make(self, index: int, stream: int, endpoint: int, adapter: int, row: int) -> Request:
+    def _make(self, index: int, place: Place, row: int) -> Request:
         """`row` is -1 where only the index is known yet."""
+        stream = place[0]
         given_input, given_output = self.schedule.input_tokens, self.schedule.output_tokens
         prompt = self._sources[stream].prompt(
             index,
@@ -144,27 +142,33 @@ class Workload:
             output_tokens=None if given_output is None else _given(given_output[row]),
         )
         dialect, streaming = self.kinds[stream]
-        head, model = self._head(stream, endpoint, adapter)
+        head, model = self._head(place)
         body: Any = dialect.body(prompt, model, streaming)
         body.update(self.scenario.extra_body)
         data = orjson.dumps(body)
         return b"%b%d\r\n\r\n%b" % (head, len(data), data), prompt.hash
 
-    def _head(self, stream: int, endpoint: int, adapter: int) -> tuple[bytes, str]:
+    def _head(self, place: Place) -> tuple[bytes, str]:
         """The request head of this stream, endpoint and adapter, and the body's model."""
-        key = (stream, endpoint, adapter)
-        if key not in self._heads:
+        if place not in self._heads:
+            stream, endpoint, adapter = place
             target = self.targets[endpoint]
             dialect, streaming = self.kinds[stream]
             model, headers = self._routes.name(stream, adapter, target.endpoint.model)
             accept = "text/event-stream" if streaming else "application/json"
-            self._heads[key] = target.head(dialect.path(model), accept, headers), model
-        return self._heads[key]
+            self._heads[place] = target.head(dialect.path(model), accept, headers), model
+        return self._heads[place]
 
 
 def _given(tokens: Any) -> int | None:
     """A trace's token count; None where it has none for this request."""
     return int(tokens) if tokens > 0 else None
+
+
+def _shared(places: Iterable[Place]) -> list[Place]:
+    """Equal places as one object each: there are few, for many rows."""
+    known: dict[Place, Place] = {}
+    return [known.setdefault(place, place) for place in places]
 
 
 def _column(values: npt.NDArray[Any]) -> array[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import orjson
@@ -83,6 +83,9 @@ def corpus() -> list[Base]:
         tail = [wire.finish_event(api, "m", "stop", usage), wire.usage_event(api, "m", usage)]
         parts = [part for part in (wire.role_event(api, "m"), *tokens, *tail, wire.done_event(api)) if part]
         bases.append(Base(f"{api} stream", api, True, _STREAM, tuple(parts)))
+        # the shortest streams come whole in one read, which is read in a way of its own: more of them
+        short = tuple(part for part in parts if part not in tokens[1:])
+        bases += [Base(f"{api} token", api, True, _STREAM, short)] * 2
         plain = "generate" if api == "generate_stream" else api
         body = wire.whole_body(api, "m", "w0 w1", "stop", usage)
         bases.append(Base(f"{plain} body", plain, False, _JSON, (body,)))
@@ -190,7 +193,10 @@ def read(mutant: Mutant) -> Reply:
     reply = Reply(DIALECTS[mutant.base.api], mutant.base.streaming)
     edges = [0, *mutant.cuts, len(mutant.data)]
     for time, (begin, end) in enumerate(itertools.pairwise(edges)):
+        first = not reply.started
         if begin < end and reply.feed(mutant.data[begin:end], time + 1):
+            if first:
+                reply.learn(mutant.data[begin:end])
             return reply
     reply.closed(len(edges) + 1, reset=mutant.reset)
     return reply
@@ -203,11 +209,16 @@ def fault(mutant: Mutant) -> str | None:
     output events and the same token counts.
     """
     try:
+        ending = Reply(DIALECTS[mutant.base.api], mutant.base.streaming).at_once(mutant.data)
         reply = read(mutant)
     except Exception as error:
         return f"crashed: {error!r}"
     if reply.outcome is None:
         return "no outcome"
+    if ending is not None:
+        whole = read(replace(mutant, cuts=()))
+        if whole.outcome is not Outcome.SUCCESS or not whole.keep_alive or whole.ending() != ending:
+            return f"{ending} at once, but {whole.outcome.name} and {whole.ending()} when it is read"
     if reply.outcome is not Outcome.SUCCESS:
         return None if reply.detail else f"{reply.outcome.name} without a word why"
     try:
