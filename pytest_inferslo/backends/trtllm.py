@@ -1,4 +1,4 @@
-"""TensorRT-LLM: `trtllm-serve`, written against its public source (0.20 to 1.3).
+"""TensorRT-LLM: `trtllm-serve`, written against its public source (several revisions of it).
 
 Not yet run against the real engine.
 """
