@@ -63,7 +63,7 @@ class Workload:
         endpoint, adapter = self._routes.choose(schedule.index, schedule.stream)
         self.index = _column(schedule.index)
         self.intended = _column(schedule.intended)
-        columns = (memoryview(column) for column in (schedule.stream, endpoint, adapter))
+        columns = (column.data for column in (schedule.stream, endpoint, adapter))
         self.places = _shared(zip(*columns, strict=True))
 
     def __len__(self) -> int:
