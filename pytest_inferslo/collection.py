@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 OPTIONS = pytest.StashKey[Options]()
 POLICIES = pytest.StashKey["tuple[Policy, ...]"]()
-REQUIRED = pytest.StashKey["dict[str, tuple[str, ...]]"]()
+#: The scenarios that each policy file names, with the policy's own name: {file: (name, scenarios)}.
+REQUIRED = pytest.StashKey["dict[str, tuple[str, list[str]]]"]()
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ def check_before_any_server(config: pytest.Config, items: Sequence[pytest.Item])
     if problems:
         raise pytest.UsageError("\n".join(dict.fromkeys(problems)))
     config.stash[REQUIRED] = {
-        policy.name: tuple(policy.scenarios) for policy in loaded.values() if policy.scenarios
+        policy.file: (policy.name, list(policy.scenarios)) for policy in loaded.values() if policy.scenarios
     }
 
 

@@ -206,7 +206,6 @@ class LoadOffer:
             "backend": self._backend.label,
             "policy": judged.verdict.policy,
             "policy_file": judged.policy.file,
-            "required": list(judged.policy.scenarios),
             "status": status,
             "directory": str(judged.directory.path),
             "table": table,

@@ -21,6 +21,8 @@ RAISED = pytest.StashKey[list[BaseException]]()
 #: What the end of the servers left to say.
 NOTES = pytest.StashKey[list[str]]()
 
+_REQUIRED_OF_WORKER = "inferslo_required"
+
 EXIT_INCONCLUSIVE = 8
 EXIT_INVALID = 9
 
@@ -97,11 +99,17 @@ class SessionVerdicts:
         self.runs: list[dict[str, Any]] = []
         self._statuses: set[str] = set()  # of failed reports; "" stands for everything that is not ours
         self._missing: list[str] = []
+        self._required: dict[str, tuple[str, list[str]]] = {}  # what xdist workers collected
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self.runs += getattr(report, "inferslo_runs", [])
         if report.failed:
             self._statuses.add(getattr(report, "inferslo_status", ""))
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Of xdist, in its controller, which collects nothing itself."""
+        self._required |= getattr(node, "workeroutput", {}).get(_REQUIRED_OF_WORKER, {})
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
@@ -110,6 +118,8 @@ class SessionVerdicts:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         if hasattr(self._config, "workerinput"):
+            output: dict[str, Any] = self._config.workeroutput  # type: ignore[attr-defined]  # of xdist
+            output[_REQUIRED_OF_WORKER] = self._config.stash.get(REQUIRED, {})
             return
         self._missing = self._not_evaluated()
         if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) and self._missing:
@@ -124,12 +134,9 @@ class SessionVerdicts:
         """Scenarios that a policy names and no run evaluated, as when a typo in a marker leaves one out."""
         if self._config.option.collectonly:
             return []
-        required = self._config.stash.get(REQUIRED, {}) | {
-            run["policy"]: run["required"] for run in self.runs
-        }
         missing = []
-        for policy, scenarios in required.items():
-            evaluated = {run["scenario"] for run in self.runs if run["policy"] == policy}
+        for file, (policy, scenarios) in (self._config.stash.get(REQUIRED, {}) | self._required).items():
+            evaluated = {run["scenario"] for run in self.runs if run["policy_file"] == file}
             absent = [name for name in scenarios if name not in evaluated]
             if absent:
                 noun = "scenario was" if len(absent) == 1 else "scenarios were"
