@@ -21,6 +21,7 @@ from pytest_inferslo.policies import load_policy
 from pytest_inferslo.reports.hdr import histogram_files
 from pytest_inferslo.reports.json_document import render_json, verdict_document
 from pytest_inferslo.reports.markdown import render_markdown
+from pytest_inferslo.reports.prometheus import render_prometheus
 from pytest_inferslo.reports.terminal import render_verdict
 from pytest_inferslo.storage.run_directory import RunDirectory
 
@@ -91,6 +92,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--json", action="store_true", help="print the verdict as JSON (schemas/verdict.schema.json)"
     )
     form.add_argument("--markdown", action="store_true", help="print it as Markdown, for a CI job summary")
+    form.add_argument(
+        "--prometheus",
+        action="store_true",
+        help="print it as Prometheus text, for a Pushgateway or a textfile",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -103,6 +109,8 @@ def run(arguments: argparse.Namespace) -> int:
         print(render_json(judged.verdict, judged.record, judged.summary), end="")
     elif arguments.markdown:
         print(render_markdown(judged.verdict, judged.record, judged.summary), end="")
+    elif arguments.prometheus:
+        print(render_prometheus([(judged.verdict, judged.record)]), end="")
     else:
         print(render_verdict(judged.verdict, judged.record, judged.summary, colour=sys.stdout.isatty()))
     return judged.verdict.status.exit_code

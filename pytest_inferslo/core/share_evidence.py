@@ -144,7 +144,7 @@ def _percentile_shown(
 
 
 def what_is_missing(within: float, over: float, worth: float, share: float, rate: float, rules: Rules) -> str:
-    """How many more requests, and minutes at this rate, would decide if the shares stay as they are."""
+    """How many more requests, and how much time at this rate, would decide if the shares stay as they are."""
     factor = statistics.samples_to_decide(within * worth, over * worth, share, rules.confidence)
     n = within + over
     if factor is None:
@@ -153,7 +153,9 @@ def what_is_missing(within: float, over: float, worth: float, share: float, rate
     alike = (
         "" if worth > 0.8 else f" ({n:g} are worth {n * worth:.0f} independent ones: neighbours are alike)"
     )
-    return f"needs about {more:,} more requests, {more / rate / 60:.1f} more minutes{alike}"
+    seconds = more / rate
+    time = f"{seconds:.0f} more seconds" if seconds < 90 else f"{seconds / 60:.1f} more minutes"
+    return f"needs about {more:,} more requests, {time}{alike}"
 
 
 def _census(objective: Objective, pool: Pool, scope: Scope, trials: Trials, rules: Rules) -> Evidence:

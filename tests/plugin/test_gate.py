@@ -106,6 +106,8 @@ def test_proven_promises_pass_and_leave_a_record(project):
         path.name for path in latest.iterdir()
     }
     assert (pytester.path / ".inferslo" / ".gitignore").is_file()
+    judge = [sys.executable, "-m", "pytest_inferslo.cli", "judge", latest, "--prometheus"]
+    assert 'status="PASS"} 1' in pytester.run(*judge).stdout.str()
     assert left_behind(pytester.path) == []
 
 
