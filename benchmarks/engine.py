@@ -177,7 +177,8 @@ def table(found: dict[str, dict[str, list[float]]], key: str, base: str) -> None
             spread = f"{min(figures[key]):.1f}..{max(figures[key]):.1f}"
             rate = statistics.median(figures.get("requests/s", [0.0]))
             print(
-                f"   {name:<26}{middle:>9.1f} {key:<11}{middle / unit:>7.2f} x {base}   [{spread}]   {rate:>9,.0f} requests/s"
+                f"   {name:<26}{middle:>9.1f} {key:<11}{middle / unit:>7.2f} x {base}   [{spread}]"
+                f"   {rate:>9,.0f} requests/s"
             )
 
 
@@ -279,8 +280,8 @@ def rate_section(ours: Ours) -> None:
         result, rows = ours.offer(url, constant(10_000), seconds)
     lag = np.percentile(rows["sent"] - rows["intended"], [50, 99, 99.9]) / 1e6
     print(
-        f"   delivered {len(rows) / 10_000 / seconds:.2%}, {result.counts['succeeded']} succeeded; send lag p50 {lag[0]:.3f}"
-        f" p99 {lag[1]:.3f} p99.9 {lag[2]:.3f} ms; worker {result.workers[0]['cpu_share']:.0%} of a core"
+        f"   delivered {len(rows) / 10_000 / seconds:.2%}, {result.counts['succeeded']} succeeded; send lag"
+        f" p50 {lag[0]:.3f} p99 {lag[1]:.3f} p99.9 {lag[2]:.3f} ms; worker {result.workers[0]['cpu_share']:.0%} of a core"
     )
 
 
