@@ -227,18 +227,23 @@ class Connection:
         if not self.sent <= t <= now:
             t = self.sent if t < self.sent else now
         reply = self.reply
+        if reply.started:
+            if reply.feed(data, t):
+                self.owner.answered(self)
+        else:
+            self._begun(reply, data, t)
+
+    def _begun(self, reply: Reply, data: bytes, t: int) -> None:
+        """The first read of an answer, which often holds all of it."""
         ending = reply.at_once(data)
         if ending is not None:
             self.busy = False
             self.served += 1
             self.idle_since = t
             self.owner.answered_at_once(self, ending, t)
-        else:
-            first = not reply.started
-            if reply.feed(data, t):
-                if first:
-                    reply.learn(data)
-                self.owner.answered(self)
+        elif reply.feed(data, t):
+            reply.learn(data)
+            self.owner.answered(self)
 
     def _lost(self, reset: bool) -> None:
         if not self.standing:

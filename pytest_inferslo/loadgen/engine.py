@@ -82,12 +82,11 @@ class Engine:
         record.stamps, record.pacing = self.stamps.name, self._pacer.name
 
     def warm(self) -> None:
-        """Opens connections ahead of the load."""
-        self.pool.warm(0)
+        """Opens connections ahead of the load: as many as arrive in its busiest tenth of a second."""
+        self.pool.warm(self.workload.most_within(_SECOND // 10))
 
-    @property
     def warming(self) -> bool:
-        return self.pool.warming
+        return self.pool.warming()
 
     def measure_clock(self) -> None:
         self.stamps.measure()

@@ -23,10 +23,22 @@ _UNCHUNKED = (_LENGTH, _CLOSE)
 class HttpAnswer(Answer):
     """Cuts the body out of what `feed` brings, in any pieces; what it means is for the subclass.
 
-    `outcome` is None while the answer goes on; `keep_alive` says whether the connection may serve again.
+    `outcome` is None while the answer goes on; `keep_alive` says whether the connection may serve again;
+    `started` that some byte of the answer came.
     """
 
-    __slots__ = ("_buffer", "_in_read", "_left", "_state", "chunks", "end", "keep_alive", "outcome", "status")
+    __slots__ = (
+        "_buffer",
+        "_in_read",
+        "_left",
+        "_state",
+        "chunks",
+        "end",
+        "keep_alive",
+        "outcome",
+        "started",
+        "status",
+    )
 
     def reset(self) -> None:
         """Ready for the next answer on the same connection."""
@@ -39,6 +51,7 @@ class HttpAnswer(Answer):
         self._state = _HEAD
         self._left = 0
         self._in_read = 0
+        self.started = False
         self.outcome: Outcome | None = None
         self.status = self.end = ABSENT
         self.chunks = 0
@@ -64,26 +77,19 @@ class HttpAnswer(Answer):
     def _complete(self, t: int) -> None:
         """HTTP's framing ended well: fails unless the answer is whole."""
 
-    @property
-    def started(self) -> bool:
-        """Some byte of the answer came."""
-        return self._state != _HEAD or bool(self._buffer)
-
     def feed(self, data: bytes, t: int) -> bool:
         """Bytes as they came at `t`. True when the answer has ended; `outcome` is set then."""
+        self.started = True
         self._in_read = 0
-        state = self._state
         try:
-            if state == _HEAD:
+            if self._state == _HEAD:
                 rest = self._read_head(data, t)
-                if rest is None:
+                if not rest:
                     return self.outcome is not None
-                data, state = rest, self._state
-            if not data:
-                return False
-            if state in _UNCHUNKED:
+                data = rest
+            if self._state in _UNCHUNKED:
                 self._read_body(data, t)
-            else:
+            elif self._state != _SIZE or self._buffer or not self._recognise_read(data, t):
                 self._read_chunks(data, t)
         except MalformedHttp as error:
             self.keep_alive = False
@@ -112,7 +118,7 @@ class HttpAnswer(Answer):
             self._finish(t)
 
     def _progress(self) -> str:
-        if self._state == _HEAD and not self._buffer:
+        if not self.started:
             return " before any byte of an answer"
         return f" after status {self.status} and {self.chunks} output events"
 
@@ -183,8 +189,6 @@ class HttpAnswer(Answer):
             data = self._buffer + data
             self._buffer = b""
         position, size, state = 0, len(data), self._state
-        if state == _SIZE and self._recognise_read(data, t):
-            return
         pieces: list[bytes] = []
         while position < size:
             if state == _SIZE:

@@ -101,7 +101,8 @@ class LocustRun:
     def warm(self) -> None:
         """Users open their own connections."""
 
-    warming = False
+    def warming(self) -> bool:
+        return False
 
     def measure_clock(self) -> None:
         self._stamps.measure()

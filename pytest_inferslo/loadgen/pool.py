@@ -12,8 +12,11 @@ from pytest_inferslo.loadgen.reply import Reply
 from pytest_inferslo.loadgen.target import Target
 from pytest_inferslo.loadgen.tls import TlsConnection
 
-#: Connections opened before the load over all endpoints, and kept ready beyond those in use, per endpoint.
+#: Connections opened before the load over all endpoints: at least so many, and as many at a time (a server's
+#: queue of new connections may hold no more than 100), at most so many; and kept ready beyond those in use, per
+#: endpoint.
 WARM_CONNECTIONS = 64
+MOST_WARM_CONNECTIONS = 1024
 SPARE_CONNECTIONS = 8
 
 
@@ -48,17 +51,27 @@ class Pool:
         self._record = record
         self._connections: list[Connection] = []
         self._place = 0
+        self._to_warm = 0  # per endpoint
 
     def warm(self, wanted: int) -> None:
-        """Opens the first connections; they stand (or not) when the loop has run for a while."""
-        share = max(1, min(max(wanted, WARM_CONNECTIONS), self._limit) // len(self._targets))
+        """Begins to open `wanted` connections; `warming` goes on with it while the loop runs."""
+        wanted = min(max(wanted, WARM_CONNECTIONS), MOST_WARM_CONNECTIONS, self._limit)
+        self._to_warm = max(1, wanted // len(self._targets))
+        self._warm_some()
+
+    def warming(self) -> bool:
+        """Whether connections ahead of the load are still to come; to be asked again and again."""
+        if any(target.connecting for target in self._targets):
+            return True
+        self._warm_some()
+        return self._to_warm > 0
+
+    def _warm_some(self) -> None:
+        share = min(self._to_warm, max(1, WARM_CONNECTIONS // len(self._targets)))
+        self._to_warm -= share
         for target in self._targets:
             for _ in range(share if target.addresses else 0):
                 self._open(target)
-
-    @property
-    def warming(self) -> bool:
-        return any(target.connecting for target in self._targets)
 
     def connect(self, target: Target) -> Connection:
         """A new connection, which need not stand yet. Raises NoConnection."""

@@ -94,9 +94,7 @@ class Reply(HttpAnswer):
         """How the answer ended that came whole in its first read, `data`, where that is known without reading
         it: the reply itself then stays as it was. None in all other cases.
         """
-        if self._state or self._buffer or not self._streaming:
-            return None
-        return self._known.ending(data)
+        return self._known.ending(data) if self._streaming and not self.started else None
 
     def learn(self, data: bytes) -> None:
         """`data` was all of this answer, in one read."""
@@ -237,7 +235,11 @@ class Reply(HttpAnswer):
         if not opening:
             self._opening = opening_of(data, data.find(b"\n") + 1)
         for part in parts:
-            self._heard(part.said, t)
+            said = part.said
+            if said is not self._said:
+                self._heard(said, t)
+            elif said.kind and not self._done:
+                self._output(said.kind, t)
             if part.done:
                 self._done = True
         if parts[-1].following == END_OF_ANSWER:

@@ -117,7 +117,7 @@ class WorkerSession:
     def _warm(self, engine: Engine | LocustRun) -> None:
         engine.warm()
         deadline = time.monotonic() + _WARM_SECONDS
-        while engine.warming and time.monotonic() < deadline:
+        while engine.warming() and time.monotonic() < deadline:
             gevent.sleep(0.005)
 
     def _run(self, engine: Engine | LocustRun, ended: Any) -> None:

@@ -69,6 +69,11 @@ class Workload:
     def __len__(self) -> int:
         return len(self.index)
 
+    def most_within(self, span: int) -> int:
+        """How many requests are due, at most, within `span` ns."""
+        intended = np.asarray(self.intended)
+        return int((np.searchsorted(intended, intended + span) - np.arange(len(intended))).max(initial=0))
+
     def kind(self, row: int) -> tuple[Dialect, bool]:
         return self.kinds[self.places[row][0]]
 

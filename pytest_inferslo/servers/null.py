@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import argparse
 import array
-import heapq
 import select
 import signal
 import socket
 import struct
 import sys
 import time
+from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +31,7 @@ _READ, _SECOND = select.EPOLLIN if hasattr(select, "EPOLLIN") else 1, 1_000_000_
 _SO_TIMESTAMPNS = 35
 #: Small enough for the allocator to keep: a larger buffer costs three system calls a read.
 _READ_SIZE = 65536
+_ANSWERS = 256
 clock = time.monotonic_ns
 
 _STREAMED = (
@@ -66,9 +67,9 @@ def _chunk(data: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
-def stream_parts(chunks: int) -> list[bytes]:
+def stream_parts(chunks: int, number: int = 0) -> list[bytes]:
     """The bytes of a streamed answer, one entry per token: head and role stand with the first, the end with
-    the last.
+    the last. `number` makes its id.
     """
     parts = []
     for number in range(chunks):
@@ -76,7 +77,8 @@ def stream_parts(chunks: int) -> list[bytes]:
         parts.append(_chunk(_EVENT % (b'{"content":" token%d"}' % number, reason)))
     parts[0] = _HEAD + _chunk(_EVENT % (b'{"role":"assistant","content":""}', b"null")) + parts[0]
     parts[-1] += _chunk(_USAGE % (16 + chunks, chunks)) + _chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n"
-    return parts
+    unique = b"%016x" % (number * 0x9E3779B97F4A7C15 % 2**64)
+    return [part.replace(b"0123456789abcdef", unique) for part in parts]
 
 
 def whole_answer(chunks: int) -> bytes:
@@ -94,7 +96,9 @@ class NullServer:
         self, shape: Shape, host: str = "127.0.0.1", port: int = 0, truth: Path | None = None
     ) -> None:
         self._shape = shape
-        self._parts = stream_parts(shape.chunks)
+        #: answers of different ids, taken in turn
+        self._answers = [stream_parts(shape.chunks, number) for number in range(_ANSWERS)]
+        self._answered = 0
         self._whole = whole_answer(shape.chunks)
         self._truth = truth
         self._times = array.array("q")
@@ -103,11 +107,14 @@ class NullServer:
         self.port: int = self._listener.getsockname()[1]
         self._sockets: dict[int, socket.socket] = {}
         self._partial: dict[int, bytes] = {}
-        self._later: list[tuple[int, int, socket.socket, int, int, bool]] = []
-        self._pushed = 0
+        # what is due later, (nearly) in order, as all wait as long: (due, socket, parts of the answer, when its request
+        # was received) for first tokens, (due, socket, parts, which of them) for those that follow
+        self._firsts: deque[tuple[int, socket.socket, list[bytes], int]] = deque()
+        self._tokens: deque[tuple[int, socket.socket, list[bytes], int]] = deque()
         self._received = 0
         self._epoll = select.epoll()
         self._timer = Timerfd()
+        self._armed = 0
         least_timer_slack()
 
     def serve(self) -> None:
@@ -177,38 +184,54 @@ class NullServer:
         now = clock()
         received = now if self._truth is None else self._received
         shape = self._shape
-        if shape.first_ns or (streaming and shape.gap_ns and shape.chunks > 1):
-            self._push(now + shape.first_ns, sock, 0, received, streaming)
-            self._timer.arm(self._later[0][0])
+        if streaming:
+            self._answered += 1
+            parts = self._answers[self._answered % _ANSWERS]
+        else:
+            parts = [self._whole]
+        if shape.first_ns or (shape.gap_ns and len(parts) > 1):
+            self._firsts.append((now + shape.first_ns, sock, parts, received))
+            self._arm()
             return
-        for part in self._parts if streaming else (self._whole,):
+        for part in parts:
             self._send(sock, part)
         self._log(received, now)
 
-    def _push(self, due: int, sock: socket.socket, part: int, received: int, streaming: bool) -> None:
-        self._pushed += 1
-        heapq.heappush(self._later, (due, self._pushed, sock, part, received, streaming))
-
     def _send_due(self) -> None:
-        later, gap, last = self._later, self._shape.gap_ns, len(self._parts) - 1
-        while later and later[0][0] <= clock():
-            due, _, sock, part, received, streaming = heapq.heappop(later)
-            if part == 0:
-                self._log(received, clock())
-            self._send(sock, self._parts[part] if streaming else self._whole)
-            if streaming and part < last:
-                self._push(due + gap, sock, part + 1, received, True)
-        if later:
-            self._timer.arm(later[0][0])
-        else:
-            self._timer.disarm()
+        now = clock()
+        firsts, tokens, gap = self._firsts, self._tokens, self._shape.gap_ns
+        while firsts and firsts[0][0] <= now:
+            due, sock, parts, received = firsts.popleft()
+            self._log(received, clock())
+            self._send(sock, parts[0])
+            if len(parts) > 1:
+                tokens.append((due + gap, sock, parts, 1))
+        while tokens and tokens[0][0] <= now:
+            due, sock, parts, number = tokens.popleft()
+            self._send(sock, parts[number])
+            number += 1
+            if number < len(parts):
+                tokens.append((due + gap, sock, parts, number))
+        self._arm()
+
+    def _arm(self) -> None:
+        due = min((queue[0][0] for queue in (self._firsts, self._tokens) if queue), default=0)
+        if due != self._armed:
+            self._armed = due
+            if due:
+                self._timer.arm(due)
+            else:
+                self._timer.disarm()
 
     def _send(self, sock: socket.socket, data: bytes) -> None:
         try:
             sock.send(data)
         except OSError:
-            if sock.fileno() >= 0:
-                self._close(sock.fileno())
+            self._gone(sock)
+
+    def _gone(self, sock: socket.socket) -> None:
+        if sock.fileno() >= 0:
+            self._close(sock.fileno())
 
     def _log(self, received: int, sent: int) -> None:
         if self._truth is not None:
