@@ -39,7 +39,7 @@ class Owner(Protocol):
         ...
 
     def answered_at_once(self, connection: Connection, ending: Ending, t: int) -> None:
-        """The answer came whole at `t`, in success; the connection is idle again."""
+        """The answer came whole at `t`, in success; the reply knows nothing of it."""
         ...
 
     def idle_ended(self, connection: Connection, unsolicited: bytes) -> None:
@@ -237,9 +237,6 @@ class Connection:
         """The first read of an answer, which often holds all of it."""
         ending = reply.at_once(data)
         if ending is not None:
-            self.busy = False
-            self.served += 1
-            self.idle_since = t
             self.owner.answered_at_once(self, ending, t)
         elif reply.feed(data, t):
             reply.learn(data)
@@ -275,10 +272,13 @@ class Connection:
 
     def released(self) -> None:
         """The answer is recorded: ready for the next request."""
+        self.idle_from(self.reply.end)
+        self.reply.reset()
+
+    def idle_from(self, t: int) -> None:
         self.busy = False
         self.served += 1
-        self.idle_since = self.reply.end
-        self.reply.reset()
+        self.idle_since = t
 
     def close(self) -> None:
         if self.open:

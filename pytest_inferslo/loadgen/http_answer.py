@@ -66,10 +66,6 @@ class HttpAnswer(Answer):
         """A piece of the body."""
 
     @abstractmethod
-    def _recognise(self, data: bytes, begin: int, end: int, t: int) -> bool:
-        """Whether the chunk `data[begin:end]` was understood as it is, and needs no `_sink`."""
-
-    @abstractmethod
     def _recognise_read(self, data: bytes, t: int) -> bool:
         """Whether `data`, which begins where a chunk does, was understood as a whole, its framing too."""
 
@@ -206,8 +202,7 @@ class HttpAnswer(Answer):
                     continue
                 end = position + left
                 if data[end : end + 2] == b"\r\n":
-                    if pieces or not self._recognise(data, position, end, t):
-                        pieces.append(data[position:end])
+                    pieces.append(data[position:end])
                     position = end + 2
                     continue
                 self._left = left

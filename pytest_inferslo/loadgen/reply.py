@@ -34,7 +34,6 @@ ERROR_BODY_LIMIT = 2048
 
 _NO_BODY: list[bytes] = []
 _DONE_EVENT = b"data: [DONE]"
-_DONE_CHUNK = _DONE_EVENT + b"\n\n"
 
 
 class Reply(HttpAnswer):
@@ -244,27 +243,6 @@ class Reply(HttpAnswer):
                 self._done = True
         if parts[-1].following == END_OF_ANSWER:
             self._end_of_message(b"", t)
-        return True
-
-    def _recognise(self, data: bytes, begin: int, end: int, t: int) -> bool:
-        """Whether `data[begin:end]`, a chunk, was one event of a known kind: what most of a stream is.
-
-        False leaves everything as it was, for the general way.
-        """
-        if self._whole or data[end - 2 : end] != b"\n\n" or not self._events.between:
-            return False
-        opening = self._opening
-        if not opening:
-            opening = self._opening = opening_of(data, begin)
-        if not data.startswith(opening, begin):
-            if data[begin:end] != _DONE_CHUNK:
-                return False
-            self._done = True
-            return True
-        found = self._lexicon.find(data[begin + len(opening) : end - 2], self.chunks)
-        if found is None:
-            return False
-        self._heard(found, t)
         return True
 
     def _heard(self, said: Said, t: int) -> None:
