@@ -283,7 +283,8 @@ def rate_section(ours: Ours) -> None:
     lag = np.percentile(rows["sent"] - rows["intended"], [50, 99, 99.9]) / 1e6
     print(
         f"   delivered {len(rows) / 10_000 / seconds:.2%}, {result.counts['succeeded']} succeeded; send lag"
-        f" p50 {lag[0]:.3f} p99 {lag[1]:.3f} p99.9 {lag[2]:.3f} ms; worker {result.workers[0]['cpu_share']:.0%} of a core"
+        f" p50 {lag[0]:.3f} p99 {lag[1]:.3f} p99.9 {lag[2]:.3f} ms;"
+        f" worker {result.workers[0]['cpu_share']:.0%} of a core"
     )
 
 
