@@ -96,9 +96,9 @@ class LoadOffer:
         try:
             order = self._order(self._wanted(scenario, locustfile, locust), name)
             judged = self._judged(order)
+            self._conclude(judged, order)
         except InfersloError as error:
             raise UnofferedLoad(f"{_place(_caller())}{error}", pytrace=False) from None
-        self._conclude(judged, order)
         return judged
 
     def _wanted(

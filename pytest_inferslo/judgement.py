@@ -40,10 +40,11 @@ class Judged:
 
     def write(self) -> None:
         """Leaves the verdict, the histograms and a readable report beside the samples."""
-        self.directory.write_verdict(verdict_document(self.verdict, self.record, self.summary))
         self.directory.write_file("verdict.md", render_markdown(self.verdict, self.record, self.summary))
         for name, text in histogram_files(self.summary, self.record).items():
             self.directory.write_file(name, text)
+        # Last: whoever finds a verdict finds all of it, also where the disk ran full.
+        self.directory.write_verdict(verdict_document(self.verdict, self.record, self.summary))
 
 
 def judge_runs(directories: Sequence[RunDirectory], policy: Policy, levels: Baseline | None = None) -> Judged:

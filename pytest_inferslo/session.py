@@ -34,7 +34,7 @@ class InvalidRun(Failed):
 
 
 class UnofferedLoad(Failed):
-    """Nothing was measured: the scenario was refused, or the server or the load generator did not start."""
+    """No verdict: the scenario was refused, the server or the load generator did not start, or the disk was full."""
 
     __module__ = "builtins"  # as pytest.fail does: the summary line then shows the message
 
@@ -102,7 +102,8 @@ class SessionVerdicts:
         self._required: dict[str, tuple[str, list[str]]] = {}  # what xdist workers collected
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self.runs += getattr(report, "inferslo_runs", [])
+        shown = report.outcome == "failed"  # pytest shows the message of a failure, and of nothing else
+        self.runs += [run | {"shown": shown} for run in getattr(report, "inferslo_runs", [])]
         if report.failed:
             self._statuses.add(getattr(report, "inferslo_status", ""))
 
@@ -150,10 +151,10 @@ class SessionVerdicts:
             return
         terminalreporter.section("inferslo")
         for run in self.runs:
-            if run["status"] == "PASS":
-                terminalreporter.write_line(run["table"])
-            else:  # its table stands in the failures section already
+            if run["shown"] and run["status"] != "PASS":  # its table stands in the failures section already
                 terminalreporter.write_line(run["table"].splitlines()[0] + " (table above)")
+            else:
+                terminalreporter.write_line(run["table"])
             terminalreporter.write_line("")
         for line in self._comparisons():
             terminalreporter.write_line(line)

@@ -19,6 +19,10 @@ _ENDINGS: dict[str, list[Outcome]] = {
 }
 
 
+#: Offered, but the server did not let it in: its failure, and no shortfall of the load.
+_REFUSED = [Outcome.CONNECT_REFUSED, Outcome.CONNECT_TIMEOUT, Outcome.TLS_ERROR]
+
+
 class IndexCheck:
     """Every position of the schedule must come exactly once. Memory: a byte per position that is not yet part
     of the gapless beginning.
@@ -118,6 +122,7 @@ class RunFacts:
         self._endings = dict.fromkeys(_ENDINGS, 0)
         self._warmup = 0
         self._sent_in_window = 0
+        self._refused = 0
         self._steps = 0
         self._bursts = 0
         self._later_chunks = 0
@@ -135,6 +140,8 @@ class RunFacts:
         was_sent = sent >= 0
         self._send_lag.add(chosen(sent - intended, both(was_sent, inside)))
         self._sent_in_window += len(chosen(sent, both(was_sent, self._span.holds(sent))))
+        refused = np.isin(rows["outcome"], _REFUSED) & ~was_sent
+        self._refused += len(chosen(sent, both(refused, inside)))
         self._steps += _impossible(rows)
         answered = both(rows["outcome"] == Outcome.SUCCESS, inside)
         self._bursts += int(np.maximum(chosen(rows["bursts"], answered), 0).sum())
@@ -155,7 +162,7 @@ class RunFacts:
             # In a closed loop user u's requests are u, u + N, ...: where users did not ask equally often are gaps.
             "missing_indices": self._indices.missing(expected) if record.get("open_loop", True) else 0,
             "duplicate_indices": self._indices.duplicates,
-            "offered_rate": self._sent_in_window / self._span.seconds,
+            "offered_rate": (self._sent_in_window + self._refused) / self._span.seconds,
             "asked_rate": counts.intended / self._span.seconds,
         }
         optional = {

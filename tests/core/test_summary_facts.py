@@ -42,6 +42,13 @@ def test_a_clean_run() -> None:
         ("clock_steps", 1, joined(rows(99), rows(1, start=9 * S, sent=30 * MS))),  # output before the send
         ("warmup_samples", 10, joined(rows(10, start=-S), rows(90))),
         ("offered_rate", 0.5, joined(rows(5), rows(45, every=200 * MS, outcome=Outcome.NEVER_SENT))),
+        (
+            "offered_rate",
+            10,
+            joined(
+                rows(50), rows(50, start=5 * S, outcome=Outcome.CONNECT_REFUSED, sent=-1, first=-1, last=-1)
+            ),
+        ),
         ("asked_rate", 5, joined(rows(5), rows(45, every=200 * MS, outcome=Outcome.NEVER_SENT))),
     ],
 )

@@ -46,6 +46,8 @@ def test_definition(metric: str, changed: dict[str, Any], value: float) -> None:
         ("tpot", {"output_tokens": 1}, "absent"),
         ("tpot", {"output_tokens": 0}, "absent"),
         ("tpot", {"output_tokens": 17, "chunks": 1, "last": 20 * MS}, "absent"),  # one event: no time between
+        # Three events in one read: their instants are those of the read.
+        ("tpot", {"output_tokens": 17, "chunks": 3, "first": 20 * MS, "last": 20 * MS}, "absent"),
         ("tpot", {"output_tokens": ABSENT}, "unknown"),
         ("normalized", {"output_tokens": 0}, "absent"),
         ("normalized", {"output_tokens": ABSENT}, "unknown"),

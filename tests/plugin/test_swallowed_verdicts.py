@@ -18,6 +18,9 @@ def test_caught(offer_load):
 """
 
 BREACHED = """
+from pytest_inferslo.errors import RecordError
+from pytest_inferslo.storage.run_directory import RunDirectory
+
 def test_skipped(offer_load):
     try:
         offer_load(LOAD)
@@ -38,6 +41,13 @@ def test_refused(offer_load):
 
 def test_nothing(offer_load):
     pass
+
+def full(self, name, text):
+    raise RecordError("no space left")
+
+def test_full_disk(offer_load, monkeypatch):
+    monkeypatch.setattr(RunDirectory, "write_file", full)
+    offer_load(LOAD)
 """
 
 POLICY = """\
@@ -61,14 +71,17 @@ def session(pytester, monkeypatch):
     return run
 
 
-def test_only_xfail_forgives_a_breach(session):
+def test_only_xfail_forgives_a_breach(session, pytester):
     result = session(tests=BREACHED)
     assert result.ret == 1
     lines = ["FAILED*::test_caught*", "FAILED*::test_skipped*", "FAILED*::test_raises*", "XFAIL*::test_xfail*",
-             "ERROR*::test_refused*", "ERROR*::test_nothing*"]  # fmt: skip
+             "ERROR*::test_refused*", "ERROR*::test_nothing*", "ERROR*::test_full_disk*"]  # fmt: skip
     for line in ["*e2e p50*FAIL*", "*takes a Scenario*", "*passed without offering a load*", *lines]:
         result.stdout.fnmatch_lines([line])
-    assert result.parseoutcomes() == {"failed": 3, "xfailed": 1, "errors": 2}
+    assert result.parseoutcomes() == {"failed": 3, "xfailed": 1, "errors": 3}
+    assert not (
+        pytester.path / ".inferslo" / "latest" / "verdict.json"
+    ).exists()  # the disk was full before it
 
 
 def test_an_invalid_run_that_the_test_swallows_is_an_error(session):
