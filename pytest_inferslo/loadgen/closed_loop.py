@@ -89,6 +89,7 @@ class ClosedLoopEngine(Engine):
         rows, self._next = self._next, []
         for row in rows:
             self._send(row)
+        self._finish_when_done()
 
     def _fail_unsent(self, row: int, *rest: Any) -> None:
         super()._fail_unsent(row, *rest)

@@ -230,11 +230,8 @@ class Connection:
         if reply.started:
             if reply.feed(data, t):
                 self.owner.answered(self)
-        else:
-            self._begun(reply, data, t)
-
-    def _begun(self, reply: Reply, data: bytes, t: int) -> None:
-        """The first read of an answer, which often holds all of it."""
+            return
+        # the first read of an answer, which often holds all of it
         ending = reply.at_once(data)
         if ending is not None:
             self.owner.answered_at_once(self, ending, t)
@@ -272,13 +269,10 @@ class Connection:
 
     def released(self) -> None:
         """The answer is recorded: ready for the next request."""
-        self.idle_from(self.reply.end)
-        self.reply.reset()
-
-    def idle_from(self, t: int) -> None:
         self.busy = False
         self.served += 1
-        self.idle_since = t
+        self.idle_since = self.reply.end
+        self.reply.reset()
 
     def close(self) -> None:
         if self.open:

@@ -128,7 +128,9 @@ class Dispatch:
             workload.places[row],
         )
         self.in_flight -= 1
-        connection.idle_from(t)
+        connection.busy = False
+        connection.served += 1
+        connection.idle_since = t
         connection.target.idle.append(connection)
 
     def _settle(self, connection: Connection) -> None:

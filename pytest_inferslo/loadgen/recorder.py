@@ -51,6 +51,7 @@ class Recorder:
         if at == len(self._buffer):
             self._buffer.extend(bytes(at))
         outcome = reply.outcome
+        stream, endpoint, adapter = place
         first, first_content, last, gaps = reply.first, reply.first_content, reply.last, reply.gaps
         _ROW.pack_into(
             self._buffer, at,
@@ -71,7 +72,9 @@ class Recorder:
             reply.bursts,
             reply.status,
             outcome,
-            *place,
+            stream,
+            endpoint,
+            adapter,
             self._worker,
         )  # fmt: skip
         self._at = at + _ROW.size
@@ -98,27 +101,30 @@ class Recorder:
         if at == len(self._buffer):
             self._buffer.extend(bytes(at))
         t -= epoch
-        chunks = ending.chunks
+        stream, endpoint, adapter = place
+        chunks, bursts, content, prompt_tokens, cached_tokens, output_tokens, reasoning_tokens = ending
         _ROW.pack_into(
             self._buffer, at,
             index,
             intended,
             sent - epoch,
             t,
-            t if ending.content else -1,
+            t if content else -1,
             t,
             t,
             0 if chunks > 1 else -1,
             prompt_hash,
-            ending.prompt_tokens,
-            ending.cached_tokens,
-            ending.output_tokens,
-            ending.reasoning_tokens,
+            prompt_tokens,
+            cached_tokens,
+            output_tokens,
+            reasoning_tokens,
             chunks,
-            ending.bursts,
+            bursts,
             200,
             0,
-            *place,
+            stream,
+            endpoint,
+            adapter,
             self._worker,
         )  # fmt: skip
         self._at = at + _ROW.size

@@ -30,7 +30,7 @@ class Routes:
         self._blocks: dict[int, list[tuple[int, int, int]]] = {}
         lone = len(endpoints) == 1 and self._streams[0].adapters is None
         #: where there is one endpoint and no adapter
-        self._only = (0, 0, ABSENT) if lone else None
+        self.only = (0, 0, ABSENT) if lone else None
         self._weights = [_weights(stream.endpoints, endpoints) for stream in self._streams]
 
     def choose(self, index: npt.NDArray[np.int64], stream: npt.NDArray[np.int8]) -> tuple[Places, Places]:
@@ -48,8 +48,6 @@ class Routes:
 
     def place(self, index: int) -> tuple[int, int, int]:
         """Stream (0), endpoint and adapter of request `index` of the first stream."""
-        if self._only is not None:
-            return self._only
         block, number = divmod(index, _BLOCK)
         if block not in self._blocks:
             if len(self._blocks) > _MOST_BLOCKS:

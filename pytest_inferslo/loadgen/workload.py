@@ -82,7 +82,7 @@ class Workload:
         row = len(self.index)
         self.index.append(index)
         self.intended.append(intended)
-        self.places.append(self._routes.place(index))
+        self.places.append(self._routes.only or self._routes.place(index))
         return row
 
     def rows_from(self, first: int) -> Rows:
@@ -109,7 +109,9 @@ class Workload:
         )
         while left > 0 and time.monotonic_ns() < enough:
             index = next(indices)
-            request = self._ready[index] = self._make(index, self._routes.place(index), -1)
+            request = self._ready[index] = self._make(
+                index, self._routes.only or self._routes.place(index), -1
+            )
             left -= len(request[0])
 
     def prepare_one(self) -> int:
