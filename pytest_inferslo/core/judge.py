@@ -20,6 +20,7 @@ from pytest_inferslo.core.questions import level_name, questions, recovery_ceili
 from pytest_inferslo.core.rubric import Scored, decides, score
 from pytest_inferslo.core.summary import Summary
 from pytest_inferslo.core.verdict import Finding, GuardFinding, Status, Verdict
+from pytest_inferslo.errors import UsageError
 
 __all__ = ["baseline_from", "judge", "judge_together", "questions"]
 
@@ -40,11 +41,16 @@ def judge(policy: Policy, summary: Summary, record: Record, *, baseline: Baselin
 def judge_together(
     policy: Policy, runs: Sequence[tuple[Summary, Record]], *, baseline: Baseline | None = None
 ) -> Verdict:
-    """The verdict on several repeats of one scenario, as one run with all of their requests."""
+    """The verdict on several repeats of one scenario, as one run with all of their requests.
+
+    Raises UsageError for runs of several scenarios, for a run that is given twice, and as `judge` does.
+    """
+    _refuse_unlike([record for _, record in runs])
     pool = Pool(tuple(summary for summary, _ in runs), tuple(record for _, record in runs))
     mine = policy.for_record(pool.record)
     if baseline is not None and any(o.limit.reference == "baseline" for o in mine.judged()):
-        baseline.refuse_for(pool.record)
+        for record in pool.records:
+            baseline.refuse_for(record)
     bench = Bench(mine, pool, baseline)
     guarded = _guards(mine, runs)
     scored = [
@@ -73,6 +79,20 @@ def judge_together(
         rubric=details or None,
         run_ids=tuple(str(record.get("run_id") or "") for record in pool.records),
     )
+
+
+def _refuse_unlike(records: Sequence[Record]) -> None:
+    """What is counted twice proves nothing more, and what is of two scenarios proves nothing of either."""
+    ids = [record.get("run_id") for record in records]
+    twice = next((one for number, one in enumerate(ids) if one and one in ids[:number]), None)
+    if twice is not None:
+        raise UsageError(f"run {twice} is given twice: its requests count once; name each run once")
+    scenarios = list(dict.fromkeys((record.get("scenario") or {}).get("name") or "" for record in records))
+    if len(scenarios) > 1:
+        names = ", ".join(map(repr, scenarios))
+        raise UsageError(
+            f"runs of several scenarios ({names}) cannot be judged together: judge each by itself"
+        )
 
 
 def baseline_from(policy: Policy, summary: Summary, record: Record) -> Baseline:

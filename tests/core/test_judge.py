@@ -562,6 +562,15 @@ def test_repeats_are_judged_together() -> None:
     assert together.status is PASS
     assert together.run_ids == ("run-0", "run-1", "run-2")
     assert together.findings[0].samples == 900
+    with pytest.raises(UsageError, match="run run-0 is given twice"):
+        judge_together(policy, [*runs, runs[0]])
+    summary, record = runs[1]
+    with pytest.raises(UsageError, match="several scenarios"):
+        judge_together(policy, [runs[0], (summary, record | {"scenario": {"name": "spike"}})])
+    follows = policy_of("ttft p99 <= 120% of baseline")
+    again = [(folded(follows, rows_of(spread(300, 20), rate=30), record), record) for _, record in runs]
+    with pytest.raises(UsageError, match="the baseline is the run that is judged, run-2"):
+        judge_together(follows, again, baseline=baseline_from(follows, *again[2]))
 
 
 def test_the_same_run_gives_the_same_bytes() -> None:
