@@ -132,6 +132,8 @@ def test_inconclusive_does_what_the_option_says(project, action, outcome):
     result = run(project(limit="10s", rate=20, seconds=1), f"--inconclusive={action}")
     assert result.ret == 0
     assert result.parseoutcomes()[outcome] == 1
+    assert "table above" not in result.stdout.str()
+    result.stdout.fnmatch_lines(["*= inferslo =*", "INCONCLUSIVE: steady*", "objective*limit*", "e2e p50*"])
 
 
 def test_an_untrusted_measurement_is_an_error_with_exit_code_9(project, tmp_path):
