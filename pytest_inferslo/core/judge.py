@@ -162,7 +162,12 @@ class Bench:
             yield finding(objective, Scope(), not_measured(f"no phase had {which}"))
             return
         for scope, value in seen.items():
-            if value is not None and condition.holds(value):
+            if value is None:
+                reason = (
+                    f"no reading of {condition.metric.name}, so that it is not known what was promised here"
+                )
+                yield finding(objective, scope, Evidence(Status.INCONCLUSIVE, None, 0, reason=reason))
+            elif condition.holds(value):
                 yield finding(objective, scope, self._evidence(objective, scope))
         if all(condition.holds(value) for value in known):
             edge = max(known) if condition.op in ("<", "<=") else min(known)

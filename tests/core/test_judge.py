@@ -371,6 +371,12 @@ def test_the_knee_while_a_gpu_is_not_full() -> None:
     assert verdict_of(text, early, record, reading("gpu_utilization", level, "GPU-1")).status is FAIL
     untried = verdict_of(text, flat, record, reading("gpu_utilization", level / 2, "GPU-1"))
     assert untried.status is not PASS
+    gap = [
+        one for one in reading("gpu_utilization", level, "GPU-1") if not 20 * SECOND <= one.time < 40 * SECOND
+    ]
+    unread = verdict_of(text, flat, record, gap)
+    assert unread.status is INCONCLUSIVE
+    assert [f.scope for f in unread.findings if f.status is not PASS] == ["phase:mid"]
 
 
 @pytest.mark.parametrize(
