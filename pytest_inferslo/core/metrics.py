@@ -48,11 +48,15 @@ METRICS: dict[str, Metric] = {
     for metric in (
         Metric("ttft", _D.TIME, _S.SAMPLE, "first output, from the intended start", streaming=True),
         Metric("service_ttft", _D.TIME, _S.SAMPLE, "first output, from the send", streaming=True),
-        Metric("ttfo", _D.TIME, _S.SAMPLE, "first non-reasoning content, from the intended start", streaming=True),
+        Metric(
+            "ttfo", _D.TIME, _S.SAMPLE, "first non-reasoning content, from the intended start", streaming=True
+        ),
         Metric("e2e", _D.TIME, _S.SAMPLE, "last output, from the intended start"),
         Metric("service_e2e", _D.TIME, _S.SAMPLE, "last output, from the send"),
         Metric("send_lag", _D.TIME, _S.SAMPLE, "send, from the intended start"),
-        Metric("tpot", _D.TIME, _S.SAMPLE, "time per output token after the first", streaming=True, tokens=True),
+        Metric(
+            "tpot", _D.TIME, _S.SAMPLE, "time per output token after the first", streaming=True, tokens=True
+        ),
         Metric("icl", _D.TIME, _S.GAP, "gap between successive output events", streaming=True),
         Metric("max_stall", _D.TIME, _S.SAMPLE, "longest inter-chunk gap of a request", streaming=True),
         Metric("normalized", _D.TIME, _S.SAMPLE, "e2e per output token", tokens=True),
@@ -97,7 +101,9 @@ METRICS: dict[str, Metric] = {
         Metric("server_cpu_increase", _D.SHARE, _S.TOTAL, "(loaded mean - idle mean) / idle mean"),
         Metric("server_memory", _D.BYTES, _S.READING, "PSS (or RSS) of the server's tree"),
         Metric("gpu_utilization", _D.SHARE, _S.READING, "NVML utilisation, worst GPU"),
-        Metric("gpu_memory", _D.BYTES, _S.READING, "NVML memory in use, worst GPU; a limit in % is of its total"),
+        Metric(
+            "gpu_memory", _D.BYTES, _S.READING, "NVML memory in use, worst GPU; a limit in % is of its total"
+        ),
         Metric("gpu_power", _D.POWER, _S.READING, "NVML power, sum of GPUs"),
         Metric("gpu_energy", _D.ENERGY, _S.TOTAL, "NVML energy over the load, sum of GPUs"),
         Metric("gpu_throttled", _D.SHARE, _S.READING, "share of readings with a throttle reason set"),

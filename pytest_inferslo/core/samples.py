@@ -115,7 +115,9 @@ class SampleBatch:
 
     def __post_init__(self) -> None:
         if self.samples.dtype != SAMPLE_DTYPE or self.gaps.dtype != GAP_DTYPE:
-            raise TypeError(f"expected SAMPLE_DTYPE and GAP_DTYPE, got {self.samples.dtype}, {self.gaps.dtype}")
+            raise TypeError(
+                f"expected SAMPLE_DTYPE and GAP_DTYPE, got {self.samples.dtype}, {self.gaps.dtype}"
+            )
 
     def __len__(self) -> int:
         return len(self.samples)
