@@ -98,8 +98,14 @@ class LoadOffer:
             judged = self._judged(order)
             self._conclude(judged, order)
         except InfersloError as error:
-            raise UnofferedLoad(f"{_place(_caller())}{error}", pytrace=False) from None
+            raise UnofferedLoad(f"{error}\n{self._place()}", pytrace=False) from None
         return judged
+
+    def _place(self) -> str:
+        file, line = _caller()
+        path = Path(file)
+        root = self._rig.options.rootdir
+        return f"offered at {path.relative_to(root) if path.is_relative_to(root) else path}:{line}"
 
     def _wanted(
         self, scenario: Scenario | None, locustfile: str | Path | None, options: dict[str, Any]
@@ -259,10 +265,6 @@ def _caller() -> tuple[str, int]:
         if here not in Path(frame.filename).parents:
             return frame.filename, frame.lineno
     return "", 0
-
-
-def _place(caller: tuple[str, int]) -> str:
-    return f"{caller[0]}:{caller[1]}: " if caller[0] else ""
 
 
 def _flaky(breached: Sequence[dict[str, Any]], message: str) -> str:

@@ -110,8 +110,8 @@ def _row(finding: Finding) -> list[str]:
     if finding.interval_text:
         observed += f"\n{finding.interval_text}"
     samples = count(finding.samples)
-    if finding.samples and finding.effective_samples < 0.95 * finding.samples:
-        samples += f"\neff. {count(finding.effective_samples)}"
+    if 0 < finding.effective_samples < 0.95 * finding.samples:  # 0: a point value, which has none
+        samples += f"\neff. {count(max(1, finding.effective_samples))}"
     return [promise, limit, observed, samples, _status(finding)]
 
 
