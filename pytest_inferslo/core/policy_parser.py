@@ -163,7 +163,8 @@ def _parents(reader: Reader, node: Node | None, parent: Callable[[str], Policy])
             reader.fault(one, f"extends {name!r}, which cannot be used: {error.problems[0]}")
             continue
         parts.objectives = merged(parts.objectives, base.objectives)
-        parts.confidence = base.confidence
+        # Of several the strictest: one that says nothing must not loosen what another says.
+        parts.confidence = max(parts.confidence, base.confidence) if parts.digests else base.confidence
         parts.guards |= base.guards
         parts.rubric, parts.budget = base.rubric or parts.rubric, base.budget or parts.budget
         parts.prices = base.prices or parts.prices

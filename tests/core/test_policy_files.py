@@ -120,6 +120,15 @@ def test_a_policy_extends_others(tmp_path: Path) -> None:
     assert load_policy(tmp_path / "a.yaml").sha256 != before
 
 
+def test_of_several_parents_the_strictest_confidence_holds(tmp_path: Path) -> None:
+    write(tmp_path, "policy: s\nconfidence: 99.9%\nobjectives: [ttft p99 <= 1s]\n", "strict.yaml")
+    write(tmp_path, "policy: q\nobjectives: [e2e p99 <= 1s]\n", "quiet.yaml")
+    write(tmp_path, "policy: l\nconfidence: 90%\nobjectives: [e2e p99 <= 1s]\n", "loose.yaml")
+    for parents, confidence in (("[strict, quiet]", 0.999), ("[loose]", 0.9), ("[loose, strict]", 0.999)):
+        write(tmp_path, f"policy: a\nextends: {parents}\n")
+        assert load_policy(tmp_path / "a.yaml").confidence == confidence
+
+
 @pytest.mark.parametrize(
     ("text", "line", "column", "told"),
     [
