@@ -5,6 +5,7 @@ Everything travels on the test reports, as JSON-able values, so it also arrives 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -58,13 +59,14 @@ def annotate(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.Test
     not pass. `xfail` is the way to expect a breach.
     """
     error = call.excinfo.value if call.excinfo else None
-    if report.when == "call":
-        runs = item.stash.get(RUNS, [])
+    if report.when != "setup" or report.failed:  # a load of a fixture's set-up is told with the call
+        runs, raised = item.stash.get(RUNS, []), item.stash.get(RAISED, [])
         report.inferslo_runs = list(runs)  # type: ignore[attr-defined]
         if not report.failed and not hasattr(report, "wasxfail"):
-            error = _unanswered(item, report) or error
+            error = _unanswered(runs, raised, report) or error
         runs.clear()
-    if isinstance(error, InvalidRun | UnofferedLoad):
+        raised.clear()
+    if isinstance(error, InvalidRun | UnofferedLoad) and report.when == "call":
         report.when = "setup"  # junit and every other consumer then count an error, not a failure
     if isinstance(error, InvalidRun):
         report.inferslo_status = "INVALID"  # type: ignore[attr-defined]
@@ -72,14 +74,15 @@ def annotate(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.Test
         report.inferslo_status = "INCONCLUSIVE"  # type: ignore[attr-defined]
 
 
-def _unanswered(item: pytest.Item, report: pytest.TestReport) -> BaseException | None:
+def _unanswered(
+    runs: Sequence[dict[str, Any]], raised: Sequence[BaseException], report: pytest.TestReport
+) -> BaseException | None:
     """What a test that did not fail should have failed with; its report fails now."""
     worst_first = (BreachedPolicy, InvalidRun, UnofferedLoad, InconclusiveRun)
-    raised = item.stash.get(RAISED, [])
     error = next((e for kind in worst_first for e in raised if isinstance(e, kind)), next(iter(raised), None))
     if error is not None:
         text = f"the test went on after its load had been refused or judged:\n\n{error}"
-    elif report.passed and not item.stash.get(RUNS, []):
+    elif report.when == "call" and report.passed and not runs:
         text = (
             "the test asked for offer_load and passed without offering a load: nothing was measured or judged"
         )

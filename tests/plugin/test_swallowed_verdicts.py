@@ -42,6 +42,14 @@ def test_refused(offer_load):
 def test_nothing(offer_load):
     pass
 
+@pytest.fixture
+def loaded(offer_load):
+    with pytest.raises(BaseException):
+        offer_load(LOAD)
+
+def test_fixture(loaded):
+    pass
+
 def full(self, name, text):
     raise RecordError("no space left")
 
@@ -74,11 +82,12 @@ def session(pytester, monkeypatch):
 def test_only_xfail_forgives_a_breach(session, pytester):
     result = session(tests=BREACHED)
     assert result.ret == 1
-    lines = ["FAILED*::test_caught*", "FAILED*::test_skipped*", "FAILED*::test_raises*", "XFAIL*::test_xfail*",
-             "ERROR*::test_refused*", "ERROR*::test_nothing*", "ERROR*::test_full_disk*"]  # fmt: skip
+    lines = ["FAILED*::test_caught*", "FAILED*::test_skipped*", "FAILED*::test_raises*", "FAILED*::test_fixture*",
+             "XFAIL*::test_xfail*", "ERROR*::test_refused*", "ERROR*::test_nothing*",
+             "ERROR*::test_full_disk*"]  # fmt: skip
     for line in ["*e2e p50*FAIL*", "*takes a Scenario*", "*passed without offering a load*", *lines]:
         result.stdout.fnmatch_lines([line])
-    assert result.parseoutcomes() == {"failed": 3, "xfailed": 1, "errors": 3}
+    assert result.parseoutcomes() == {"failed": 4, "xfailed": 1, "errors": 3}
     assert not (
         pytester.path / ".inferslo" / "latest" / "verdict.json"
     ).exists()  # the disk was full before it
