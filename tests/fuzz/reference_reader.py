@@ -222,7 +222,8 @@ def whole(value: Any, api: str) -> Completed:
     if api == "embeddings":
         if not value["data"] or not all(row["embedding"] for row in value["data"]):
             raise Incomplete("no embedding")
-        return Completed(1, (value.get("usage") or {}).get("prompt_tokens"), None)
+        counts = value.get("usage") or {}
+        return Completed(1, counts.get("prompt_tokens"), counts.get("completion_tokens"))
     if api == "generate":
         if not value["text_output"] or value["text_output"] == [""]:
             raise Incomplete("no text")
