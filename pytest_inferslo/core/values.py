@@ -129,15 +129,16 @@ def _max_stall(rows: Columns) -> Values:
 
 
 def _tpot(rows: Columns) -> Values:
-    """(last - first) / (n - 1). One event alone, or events that all came in one read, say nothing about the time
-    between tokens: absent, not 0.
+    """(last - first) / (n - 1). One event alone says nothing about the time between its tokens: absent, not 0.
+
+    Events that all came in one read hide it too, but they bound it: no token can have waited longer than the whole
+    answer since its send. (last - sent) / (n - 1) is taken there, so that bunching never makes a value better.
     """
     tokens, gaps = rows["output_tokens"], rows["output_tokens"] - 1
-    absent = ((tokens >= 0) & (tokens < 2)) | (
-        (tokens >= 0) & ((rows["chunks"] < 2) | (rows["first"] == rows["last"]))
-    )
+    absent = ((tokens >= 0) & (tokens < 2)) | ((tokens >= 0) & (rows["chunks"] < 2))
     known = (tokens >= 2) & ~absent & (rows["first"] >= 0) & (rows["last"] >= 0)
-    return Values((rows["last"] - rows["first"]) / np.maximum(gaps, 1), _unless_all(known), absent)
+    begin = np.where(rows["first"] == rows["last"], rows["sent"], rows["first"])
+    return Values((rows["last"] - begin) / np.maximum(gaps, 1), _unless_all(known), absent)
 
 
 def _normalized(rows: Columns) -> Values:

@@ -26,6 +26,8 @@ from pytest_inferslo.core.summary import ALL, Question, Scope
         ("send_lag", {"sent": 5 * MS}, 5 * MS),
         ("tpot", {}, 10 * MS),
         ("tpot", {"output_tokens": 17, "chunks": 3, "first": 100 * MS, "last": 260 * MS}, 10 * MS),
+        # Three events in one read: at most the whole time since the send, shared by the gaps.
+        ("tpot", {"output_tokens": 17, "chunks": 3, "sent": 4 * MS, "first": 20 * MS, "last": 20 * MS}, MS),
         ("max_stall", {}, 10 * MS),
         ("normalized", {}, 11 * MS),
         ("output_tokens", {}, 10),
@@ -46,8 +48,6 @@ def test_definition(metric: str, changed: dict[str, Any], value: float) -> None:
         ("tpot", {"output_tokens": 1}, "absent"),
         ("tpot", {"output_tokens": 0}, "absent"),
         ("tpot", {"output_tokens": 17, "chunks": 1, "last": 20 * MS}, "absent"),  # one event: no time between
-        # Three events in one read: their instants are those of the read.
-        ("tpot", {"output_tokens": 17, "chunks": 3, "first": 20 * MS, "last": 20 * MS}, "absent"),
         ("tpot", {"output_tokens": ABSENT}, "unknown"),
         ("normalized", {"output_tokens": 0}, "absent"),
         ("normalized", {"output_tokens": ABSENT}, "unknown"),
