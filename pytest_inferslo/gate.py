@@ -200,7 +200,7 @@ class LoadOffer:
                 case "skip":
                     pytest.skip(message)
                 case "warn":
-                    self._item.warn(pytest.PytestWarning(f"INCONCLUSIVE\n{message}"))
+                    self._item.warn(pytest.PytestWarning(message.splitlines()[0]))
                 case _:
                     raise InconclusiveRun(message, pytrace=False)
 

@@ -210,6 +210,8 @@ def read_options(config: pytest.Config) -> Options:
 def _value(config: pytest.Config, option: _Option) -> Any:
     given = config.getoption(option.ini)
     place = option.flag
+    if given == "" or (isinstance(given, list) and "" in given):
+        raise pytest.UsageError(f"{place} is empty: give it a value, or leave it out")
     if given is None:
         given = config.getini(option.ini)
         place = option.ini

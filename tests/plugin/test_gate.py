@@ -210,6 +210,7 @@ def test_two_backends_run_each_scenario_on_each_and_are_compared(project):
         (["--slo-policy=nowhere"], ["*nowhere*no such policy*"]),
         (["--slo-policy=qiuck"], ["*qiuck*quick*"]),
         (["--load-seconds=soon"], ["*load-seconds*"]),
+        (["--slo-policy="], ["*--slo-policy is empty*"]),
         (["--backend-env=NOEQUALS"], ["*KEY=VALUE*"]),
         (["--inferslo-workers=0"], ["*--inferslo-workers=0 needs --inferslo-expect-workers*"]),
     ],
