@@ -4,6 +4,10 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
+# Tests that share the machine without harm, and those that watch processes and the clock.
+SIDE_BY_SIDE := tests/core tests/fuzz tests/plugin tests/reports tests/simulated tests/storage tests/test_import_direction.py
+ALONE := tests/backends tests/cases tests/loadgen tests/servers tests/telemetry
+
 .DEFAULT_GOAL := help
 .PHONY: help setup scenarios test lint format engines test-engines bench clean
 
@@ -35,7 +39,8 @@ format: $(READY)
 	$(BIN)/ruff format .
 
 test: lint
-	$(BIN)/pytest tests/ -m "not engines" --timeout=240
+	$(BIN)/pytest $(SIDE_BY_SIDE) --timeout=240 -n 2 -q
+	$(BIN)/pytest $(ALONE) --timeout=240 -q
 
 engines: $(READY)
 	bash .ci/install_engines.sh

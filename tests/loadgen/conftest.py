@@ -75,10 +75,13 @@ class Load:
 @pytest.fixture(scope="session")
 def load(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Load]:
     directory = tmp_path_factory.mktemp("load")
-    with pytest.MonkeyPatch.context() as patch:
-        # case 40: a proxy of the environment is never used
-        for name in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "ALL_PROXY"):
-            patch.setenv(name, "http://127.0.0.1:9")
-        patch.setenv("INFERSLO_TEST_KEY", "sesame")
-        with LoadGenerator(directory / "logs", workers=2) as generator:
-            yield Load(generator, directory)
+    with LoadGenerator(directory / "logs", workers=2) as generator:
+        with (
+            pytest.MonkeyPatch.context() as patch
+        ):  # for the workers' start alone: other tests follow in this process
+            # case 40: a proxy of the environment is never used
+            for name in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "ALL_PROXY"):
+                patch.setenv(name, "http://127.0.0.1:9")
+            patch.setenv("INFERSLO_TEST_KEY", "sesame")
+            generator._wait_until_ready()
+        yield Load(generator, directory)

@@ -481,7 +481,7 @@ def test_signal_ends_open_streams_with_abort(own_server: Any, number: int) -> No
         ]
         deadline = time.monotonic() + 15
         while running.metrics()["vllm:num_requests_running"] < 3:
-            assert time.monotonic() < deadline
+            assert time.monotonic() < deadline, [each.exception() for each in streams if each.done()]
             time.sleep(0.05)  # the clients share this process
         running.process.send_signal(number)
         answers = [stream.result() for stream in streams]
