@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 
@@ -26,7 +27,8 @@ _COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit codes: 0 pass, 1 fail, 4 usage, 8 inconclusive, 9 invalid, 130 interrupted."""
+    """Exit codes: 0 pass, 1 fail, 4 usage, 8 inconclusive, 9 invalid, 130 interrupted, 141 when the
+    reader of the output left."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     parser = argparse.ArgumentParser(prog="inferslo", description=__doc__.split("\n")[0])
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
@@ -50,6 +52,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except InfersloError as error:
         print(f"inferslo {parsed.command}: {error}", file=sys.stderr)
         return 9
+    except BrokenPipeError:  # the reader of our output left, as `head` does; nothing was concluded
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except KeyboardInterrupt:
         return 130
 
