@@ -360,3 +360,15 @@ def test_a_load_beyond_what_this_machine_can_offer_is_refused_before_a_server_st
     assert result.ret == 1
     result.stdout.fnmatch_lines(["*needs * load generator workers; there are 1*"])
     assert not (pytester.path / ".inferslo" / "runs").exists()
+
+
+def test_a_run_that_may_stop_early_ends_once_its_verdict_is_certain(project):
+    pytester = project()
+    test = TEST.replace('drain="5s"', 'drain="5s", stop_when_certain=True')
+    pytester.makepyfile(test_load=test.format(rate=100, seconds=60))
+    result = run(pytester)
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["*PASS: steady on sim*", "*stopped early: PASS is certain*"])
+    record = json.loads((pytester.path / ".inferslo" / "latest" / "run.json").read_text())
+    assert record["window"]["end"] < 60e9
+    assert record["counts"]["never_sent"] > 0
