@@ -45,7 +45,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as exit_:
         return 4 if exit_.code == 2 else int(exit_.code or 0)
     try:
-        return int(parsed.run(parsed))
+        code = int(parsed.run(parsed))
+        sys.stdout.flush()  # what was printed is told here, not by the interpreter's end
+        return code
     except UsageError as error:
         print(f"inferslo {parsed.command}: {error}", file=sys.stderr)
         return 4

@@ -161,7 +161,9 @@ def start_group(
                 on_progress(replace(progress, step=f"{member.name}: {progress.step}"))
 
         try:
-            started[index] = start_one(member.backend, replace(member.options, log_path=member_log), tell)
+            server = start_one(member.backend, replace(member.options, log_path=member_log), tell)
+            server.name = member.name
+            started[index] = server
         except (BackendStartError, BackendConfigError) as error:
             raise type(error)(f"{member.name}: {error}") from error
 

@@ -25,6 +25,7 @@ _SIMULATED_SUFFIX = "+simulated"  # of the version that the embedded simulator r
 class RunningServer:
     """One server, started by us or attached to; a context manager that stops what was started.
 
+    `name`: what messages and records call it: the adapter's name, in a group the member's.
     `endpoints`: where requests go. `pid`: the root of the tree of all its processes, None for a server elsewhere.
     `metrics_url`: a page of Prometheus text, None when there is none. `adapters`: LoRA adapters it lists.
     `notes`: what a reader of the result should know, e.g. what stopping left behind.
@@ -41,7 +42,7 @@ class RunningServer:
         leftovers: Leftovers | None = None,
         gpu_memory: GpuMemory | None = None,
     ) -> None:
-        self.name = name
+        self.name = self.adapter = name
         self.endpoints: list[Endpoint] = [each.endpoint for each in ready]
         self.pid = process.root() if process else options.server_pid
         self.log_path = options.log_path if process else None
@@ -77,6 +78,7 @@ class RunningServer:
         """The `backend` part of the run record; without secrets."""
         return {
             "name": self.name,
+            "adapter": self.adapter,
             "kind": "attached" if self._process is None else "launched",
             "command": redacted(self._launch.command),
             "version": self.version,

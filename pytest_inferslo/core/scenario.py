@@ -25,6 +25,9 @@ from pytest_inferslo.core.arrivals import (
 )
 from pytest_inferslo.core.fields import Seconds
 from pytest_inferslo.core.prompts import PROMPTS, BlockPrompts, Prompts, PromptSource
+from pytest_inferslo.core.timeouts import Timeouts
+
+__all__ = ["APIS", "CACHES", "Phase", "Scenario", "Timeouts"]
 
 #: APIs that a scenario may use, and which of them can stream.
 APIS = {
@@ -45,29 +48,6 @@ class Phase(NamedTuple):
     name: str
     start_ns: int
     end_ns: int
-
-
-@dataclass(frozen=True)
-class Timeouts:
-    """After which a request has failed: a time with a unit or seconds. Stored as seconds.
-
-    `connect` until the connection stands; `first_output` from the send to the first output; `stall` between
-    two output events; `total` from the send to the end.
-    """
-
-    kind: ClassVar[str] = "timeouts"
-    connect: Seconds = 5.0
-    first_output: Seconds = 60.0
-    stall: Seconds = 30.0
-    total: Seconds = 300.0
-
-    def __post_init__(self) -> None:
-        for item in fields(self):
-            _set(self, item.name, check.seconds(f"timeouts.{item.name}", getattr(self, item.name)))
-
-    def in_seconds(self) -> tuple[float, float, float, float]:
-        """connect, first_output, stall, total."""
-        return float(self.connect), float(self.first_output), float(self.stall), float(self.total)
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ def _whole(
         status = Status.PASS if swings >= FEWEST_SWINGS else Status.INCONCLUSIVE
     elif rules.refutes(within, over, share) or _outage(objective, n, bad, share, rules):
         status = Status.FAIL
-        reason = f"{bad} of {n} requests are beyond the limit"
+        reason = f"{bad} of {n} requests {_bad_ones(objective)}"
     if objective.statistic.kind == "whole":
         observed, interval = _ratio_shown(objective, n, bad, worth, rules)
     else:
@@ -91,8 +91,19 @@ def _whole(
             f"{FEWEST_SWINGS:g} are the least to prove anything; a longer run shows whether it settles"
         )
     elif status is Status.INCONCLUSIVE:
-        reason = what_is_missing(n - bad, bad, worth, share, n / pool.seconds(scope), rules)
+        reason = what_is_missing(
+            n - bad, bad, worth, share, n / pool.seconds(scope), rules, _bad_ones(objective)
+        )
     return Evidence(status, observed, n, n * worth, interval, reason)
+
+
+def _bad_ones(objective: Objective) -> str:
+    """What is said of the requests that count against a promise."""
+    if objective.metric.name == "error_rate":
+        return "failed"
+    if objective.statistic.kind == "whole":
+        return "did not meet every limit"
+    return "are beyond the limit" if objective.upper else "are below the limit"
 
 
 def _outage(objective: Objective, n: int, bad: int, share: float, rules: Rules) -> bool:
@@ -143,12 +154,17 @@ def _percentile_shown(
     )
 
 
-def what_is_missing(within: float, over: float, worth: float, share: float, rate: float, rules: Rules) -> str:
-    """How many more requests, and how much time at this rate, would decide if the shares stay as they are."""
+def what_is_missing(
+    within: float, over: float, worth: float, share: float, rate: float, rules: Rules, bad_ones: str
+) -> str:
+    """How many more requests, and how much time at this rate, would decide if the shares stay as they are.
+
+    `bad_ones` says what befell the `over`.
+    """
     factor = statistics.samples_to_decide(within * worth, over * worth, share, rules.confidence)
     n = within + over
     if factor is None:
-        return f"{over:g} of {n:g} requests beyond the limit is too close to what is allowed to decide"
+        return f"{over:g} of {n:g} requests {bad_ones}: too close to what is allowed to decide"
     more = math.ceil(n * (factor - 1))
     alike = (
         "" if worth > 0.8 else f" ({n:g} are worth {n * worth:.0f} independent ones: neighbours are alike)"
@@ -169,7 +185,7 @@ def _census(objective: Objective, pool: Pool, scope: Scope, trials: Trials, rule
         observed = math.inf if (histogram.failures and objective.upper) or extreme is None else float(extreme)
     enough = statistics.required_samples(CENSUS_SHARE, 0, rules.confidence)
     if bad:
-        return Evidence(Status.FAIL, observed, n, reason=f"{bad} of {n} requests are beyond the limit")
+        return Evidence(Status.FAIL, observed, n, reason=f"{bad} of {n} requests {_bad_ones(objective)}")
     worth = int(n * trials.most)
     if worth < enough:
         reason = f"{worth} requests say too little about every request: needs about {enough - worth:,} more"
@@ -213,7 +229,9 @@ def _windows(
     worth = min(worth, trials.most)
     within, over = (n - bad) * worth, bad * worth
     worst = int(np.argmax(bad / n))
-    worst_text = f"in the worst of {len(n)} windows {100 * bad[worst] / n[worst]:.3g} % are beyond the limit"
+    worst_text = (
+        f"in the worst of {len(n)} windows {100 * bad[worst] / n[worst]:.3g} % {_bad_ones(objective)}"
+    )
     if rules.stricter(len(n)).refutes(within, over, share).any():
         return Evidence(Status.FAIL, observed, n_all, n_all * worth, reason=worst_text)
     proved = rules.proves(within, over, share)

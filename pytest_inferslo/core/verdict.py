@@ -82,7 +82,7 @@ class Verdict:
         return {
             "schema_version": 1,
             "exit_code": self.status.exit_code,
-            **{item.name: _encoded(getattr(self, item.name)) for item in fields(self)},
+            **{item.name: encoded(getattr(self, item.name)) for item in fields(self)},
         }
 
     @classmethod
@@ -117,17 +117,18 @@ def _known(kind: type[Finding] | type[GuardFinding], data: Mapping[str, Any]) ->
     return {name: value for name, value in data.items() if name in names}
 
 
-def _encoded(value: Any) -> Any:
+def encoded(value: Any) -> Any:
+    """As JSON can hold it: statuses by name, and what is not finite as "inf", "-inf" or "nan"."""
     if isinstance(value, Status):
         return value.value
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, (Finding, GuardFinding)):
-        return {item.name: _encoded(getattr(value, item.name)) for item in fields(value)}
+        return {item.name: encoded(getattr(value, item.name)) for item in fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): _encoded(item) for key, item in value.items()}
+        return {str(key): encoded(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_encoded(item) for item in value]
+        return [encoded(item) for item in value]
     return value
 
 

@@ -7,12 +7,11 @@ value is the string "inf".
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from typing import Any
 
 from pytest_inferslo.core.summary import Summary
-from pytest_inferslo.core.verdict import Verdict
+from pytest_inferslo.core.verdict import Verdict, encoded
 from pytest_inferslo.reports.causes import likely_causes
 from pytest_inferslo.reports.figures import values
 
@@ -32,7 +31,7 @@ def verdict_document(
         "counts": record.get("counts"),
         "outcomes": record.get("outcomes"),
         "likely_causes": likely_causes(verdict, record, summary),
-        "figures": _figures(summary, record) if summary is not None else {},
+        "figures": encoded(values(summary, record)) if summary is not None else {},
         "record_notes": list(record.get("notes") or ()),
     }
 
@@ -41,9 +40,3 @@ def render_json(verdict: Verdict, record: Mapping[str, Any], summary: Summary | 
     """The document as text."""
     document = verdict_document(verdict, record, summary)
     return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def _figures(summary: Summary, record: Mapping[str, Any]) -> dict[str, float | str]:
-    return {
-        name: value if math.isfinite(value) else str(value) for name, value in values(summary, record).items()
-    }

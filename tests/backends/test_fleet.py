@@ -106,9 +106,13 @@ def test_a_group_is_one_server(
         assert fleet.server(group, options) is running
         running.check()
         record = running.record
-        assert [member["name"] for member in record["members"]] == ["faulty"] * 3
+        assert [(member["name"], member["adapter"]) for member in record["members"]] == [
+            ("faulty-0", "faulty"),
+            ("faulty-1", "faulty"),
+            ("canary", "faulty"),
+        ]
         os.kill(running.pids[1], signal.SIGKILL)
-        assert "faulty: the server exited with signal 9" in dies(running)
+        assert "faulty-1: the server exited with signal 9" in dies(running)
     assert survivors() == []
 
 

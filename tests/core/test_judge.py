@@ -167,6 +167,23 @@ def test_error_rates_and_goodput(failed: int, objective: str, status: Status) ->
     assert verdict.findings[0].status is status, verdict.findings[0]
 
 
+@pytest.mark.parametrize(
+    ("objective", "said"),
+    [
+        ("error_rate <= 1%", "60 of 900 requests failed"),
+        ("error_rate <= 0%", "60 of 900 requests failed"),
+        ("goodput >= 99%", "60 of 900 requests did not meet every limit"),
+        ("e2e max <= 100ms", "900 of 900 requests are beyond the limit"),
+        ("e2e p10 >= 10s", "900 of 900 requests are below the limit"),
+    ],
+)
+def test_a_breach_says_what_befell_the_requests(objective: str, said: str) -> None:
+    policy = policy_of(objective, "e2e p50 <= 10s")
+    outcome = np.random.default_rng(1).permutation(failing(900, 60))
+    verdict = verdict_of(policy, rows_of(spread(900, 20), rate=30, outcome=outcome))
+    assert verdict.findings[0].reason == said
+
+
 @pytest.mark.parametrize(("rate", "time"), [(10, "22 more seconds"), (1, "2.8 more minutes")])
 def test_inconclusive_says_what_is_missing(rate: int, time: str) -> None:
     found = only(verdict_of("ttft p99 <= 100ms", rows_of(spread(300, 20), rate=rate)))
