@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -91,25 +92,30 @@ def check_before_any_server(config: pytest.Config, items: Sequence[pytest.Item])
             resolve_backend(config, options, BackendChoice(spec))
         except UsageError as error:
             problems.append(str(error))
-    loaded: dict[str, Policy] = {}
+    loaded: dict[tuple[str, Path], Policy | None] = {}  # a name may mean another file in another folder
     for item in items:
-        names = [options.policy] if options.policy else _marked_policies(item, problems)
+        near = item.path.parent
+        names = options.policies or _marked_policies(item, problems)
         for name in names:
-            if name in loaded or name is None:
+            if (name, near) in loaded:
                 continue
             try:
-                loaded[name] = load_policy(name, rootdir=options.rootdir, near=item.path.parent)
+                loaded[name, near] = load_policy(name, rootdir=options.rootdir, near=near)
             except UsageError as error:
+                loaded[name, near] = None
                 problems.append(str(error))
-        item.stash[POLICIES] = tuple(loaded[name] for name in names if name in loaded)
+        mine = [policy for name in names if (policy := loaded[name, near]) is not None]
+        item.stash[POLICIES] = tuple({policy.file: policy for policy in mine}.values())
     if problems:
         raise pytest.UsageError("\n".join(dict.fromkeys(problems)))
     config.stash[REQUIRED] = {
-        policy.file: (policy.name, list(policy.scenarios)) for policy in loaded.values() if policy.scenarios
+        policy.file: (policy.name, list(policy.scenarios))
+        for policy in loaded.values()
+        if policy is not None and policy.scenarios
     }
 
 
-def _marked_policies(item: pytest.Item, problems: list[str]) -> list[str]:
+def _marked_policies(item: pytest.Item, problems: list[str]) -> Sequence[str]:
     names = [name for mark in item.iter_markers("slo") for name in mark.args]
     if not names:
         problems.append(

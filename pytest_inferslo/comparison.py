@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pytest_inferslo.judgement import Judged, judge_runs, policy_of
+from pytest_inferslo.errors import UsageError
+from pytest_inferslo.judgement import Judged, baseline_levels, judge_runs, policies_of, worst_exit_code
+from pytest_inferslo.policies import load_policy
 from pytest_inferslo.reports.terminal import comparison_table
 from pytest_inferslo.storage.run_directory import RunDirectory
 
@@ -17,15 +19,21 @@ def compare_runs(notes: Sequence[dict[str, Any]]) -> str:
     """The table of a session's runs of one scenario under one policy; `notes` are as on the test reports."""
     judged = []
     for note in notes:
-        directory = RunDirectory.open(Path(note["directory"]))
-        judged.append((note["backend"], _judged(directory, note["policy_file"])))
+        directories = [RunDirectory.open(Path(path)) for path in note["directories"]]
+        named = note["baseline"]
+        baseline = RunDirectory.open(Path(named)) if named else None
+        policy = load_policy(note["policy_file"])
+        judged.append((note["backend"], judge_runs(directories, policy, baseline_levels(baseline, policy))))
     return f"{notes[0]['scenario']} compared, policy {notes[0]['policy']}\n" + _table(judged)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run directories, two or more")
     parser.add_argument(
-        "--slo-policy", metavar="POLICY", help="judge all by this policy; default: each run's own"
+        "--slo-policy",
+        action="append",
+        metavar="POLICY",
+        help="judge all by this policy; default: each run's own",
     )
 
 
@@ -33,12 +41,18 @@ def run(arguments: argparse.Namespace) -> int:
     """Prints the table; the exit code is that of the worst verdict."""
     judged = [_judged(RunDirectory.open(path), arguments.slo_policy) for path in arguments.runs]
     print(_table([(_label(each), each) for each in judged]))
-    worst_first = (1, 9, 8, 0)
-    return min((each.verdict.status.exit_code for each in judged), key=worst_first.index)
+    return worst_exit_code(judged)
 
 
-def _judged(directory: RunDirectory, policy: str | None) -> Judged:
-    return judge_runs([directory], policy_of(policy, directory.read_record()))
+def _judged(directory: RunDirectory, names: list[str] | None) -> Judged:
+    record = directory.read_record()
+    policies = policies_of(names, [record])
+    if len(policies) > 1:
+        listed = ", ".join(policy.file for policy in policies)
+        raise UsageError(
+            f"several policies ({listed}) for run {record['run_id']}: a column shows one; name it with --slo-policy"
+        )
+    return judge_runs([directory], policies[0])
 
 
 def _label(judged: Judged) -> str:

@@ -214,6 +214,8 @@ class LoadOffer:
             "policy_file": judged.policy.file,
             "status": status,
             "directory": str(judged.directory.path),
+            "directories": [str(directory.path) for directory in judged.directories],
+            "baseline": self._rig.options.baseline,
             "table": table,
         }
 

@@ -37,6 +37,7 @@ class Judged:
     summary: Summary
     verdict: Verdict
     policy: Policy
+    directories: tuple[RunDirectory, ...] = ()  # of all repeats
 
     def write(self) -> None:
         """Leaves the verdict, the histograms and a readable report beside the samples."""
@@ -56,7 +57,7 @@ def judge_runs(directories: Sequence[RunDirectory], policy: Policy, levels: Base
     folded = [_folded(directory, policy, levels) for directory in directories]
     verdict = judge_together(policy, [(summary, record) for record, summary in folded], baseline=levels)
     record, summary = folded[-1]
-    return Judged(directories[-1], record, summary, verdict, policy)
+    return Judged(directories[-1], record, summary, verdict, policy, tuple(directories))
 
 
 def baseline_levels(directory: RunDirectory | None, policy: Policy) -> Baseline | None:
@@ -83,14 +84,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "runs", nargs="+", type=Path, metavar="RUN", help="run directory; several are judged together"
     )
     parser.add_argument(
-        "--slo-policy", metavar="POLICY", help="policy file or name; default: the one that judged it live"
+        "--slo-policy",
+        action="append",
+        metavar="POLICY",
+        help="policy file or name, repeatable; default: those that judged it live",
     )
     parser.add_argument(
         "--inferslo-baseline", "--baseline", type=Path, metavar="RUN", help="run that `of baseline` refers to"
     )
     form = parser.add_mutually_exclusive_group()
     form.add_argument(
-        "--json", action="store_true", help="print the verdict as JSON (schemas/verdict.schema.json)"
+        "--json",
+        action="store_true",
+        help="print the verdict as JSON (schemas/verdict.schema.json), of several policies a list of them",
     )
     form.add_argument("--markdown", action="store_true", help="print it as Markdown, for a CI job summary")
     form.add_argument(
@@ -101,29 +107,50 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints the verdict; its exit code is 0 pass, 1 fail, 8 inconclusive, 9 invalid."""
+    """Prints the verdict of each policy; the exit code is the worst: 1 fail, 9 invalid, 8 inconclusive, 0 pass."""
     directories = [RunDirectory.open(path) for path in arguments.runs]
-    policy = policy_of(arguments.slo_policy, directories[0].read_record())
+    policies = policies_of(arguments.slo_policy, [directory.read_record() for directory in directories])
     baseline = RunDirectory.open(arguments.inferslo_baseline) if arguments.inferslo_baseline else None
-    judged = judge_runs(directories, policy, baseline_levels(baseline, policy))
+    judged = [judge_runs(directories, policy, baseline_levels(baseline, policy)) for policy in policies]
+    print(_rendered(judged, arguments), end="")
+    return worst_exit_code(judged)
+
+
+def worst_exit_code(judged: Sequence[Judged]) -> int:
+    worst_first = (1, 9, 8, 0)
+    return min((each.verdict.status.exit_code for each in judged), key=worst_first.index)
+
+
+def _rendered(judged: Sequence[Judged], arguments: argparse.Namespace) -> str:
+    if arguments.prometheus:
+        return render_prometheus([(each.verdict, each.record) for each in judged])
     if arguments.json:
-        print(render_json(judged.verdict, judged.record, judged.summary), end="")
-    elif arguments.markdown:
-        print(render_markdown(judged.verdict, judged.record, judged.summary), end="")
-    elif arguments.prometheus:
-        print(render_prometheus([(judged.verdict, judged.record)]), end="")
+        documents = [render_json(each.verdict, each.record, each.summary) for each in judged]
+        return documents[0] if len(documents) == 1 else f"[{','.join(documents)}]\n"
+    if arguments.markdown:
+        return "\n".join(render_markdown(each.verdict, each.record, each.summary) for each in judged)
+    colour = sys.stdout.isatty()
+    tables = [render_verdict(each.verdict, each.record, each.summary, colour=colour) for each in judged]
+    return "".join(f"{table}\n" for table in tables)
+
+
+def policies_of(names: Sequence[str] | None, records: Sequence[Record]) -> list[Policy]:
+    """The policies `names`, or all that judged the runs live. Raises UsageError or PolicyError."""
+    if names:
+        found = [load_policy(name) for name in names]
     else:
-        print(render_verdict(judged.verdict, judged.record, judged.summary, colour=sys.stdout.isatty()))
-    return judged.verdict.status.exit_code
+        found = [_recorded_policy(named) for record in records for named in _named_policies(record)]
+    return list({policy.file: policy for policy in found}.values())
 
 
-def policy_of(name: str | None, record: Record) -> Policy:
-    """The policy `name`, or the one that judged the run live. Raises UsageError or PolicyError."""
-    if name is not None:
-        return load_policy(name)
-    recorded = record.get("policy") or {}
-    if not recorded.get("path"):
+def _named_policies(record: Record) -> list[Record]:
+    named = [one for one in record.get("policies") or [record.get("policy")] if one and one.get("path")]
+    if not named:
         raise UsageError(f"run {record['run_id']} was judged by no policy file: name one with --slo-policy")
+    return named
+
+
+def _recorded_policy(recorded: Record) -> Policy:
     try:
         policy = load_policy(recorded["path"])
     except PolicyError as error:

@@ -81,8 +81,9 @@ _OPTIONS = (
     _Option(
         "--slo-policy",
         "inferslo_slo_policy",
-        "policy file or name, instead of the tests' slo markers",
-        metavar="POLICY",
+        "policy file or name, instead of the tests' slo markers; repeat to judge by several, which must all hold",
+        "append",
+        "POLICY",
     ),
     _Option(
         "--inferslo-baseline",
@@ -146,7 +147,7 @@ class Options:
     server_pid: int | None
     start_timeout_s: float | None
     api_key_env: str | None
-    policy: str | None
+    policies: tuple[str, ...]
     baseline: str | None
     directory: Path
     workers: int
@@ -195,7 +196,7 @@ def read_options(config: pytest.Config) -> Options:
         server_pid=values["inferslo_server_pid"],
         start_timeout_s=values["inferslo_backend_start_timeout"],
         api_key_env=values["inferslo_api_key_env"],
-        policy=values["inferslo_slo_policy"],
+        policies=tuple(dict.fromkeys(values["inferslo_slo_policy"])),
         baseline=values["inferslo_baseline"],
         directory=Path(values["inferslo_dir"]),
         workers=values["inferslo_workers"],

@@ -61,6 +61,7 @@ def planned(order: Order, server: Server) -> Record:
             "locustfile": order.locustfile.to_dict() if order.locustfile else None,
         },
         "policy": order.policies[0] if order.policies else None,
+        "policies": list(order.policies),
         "backend": server.record,
         "host": fingerprint(),
         "command": sys.argv,

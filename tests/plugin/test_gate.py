@@ -12,29 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-
-POLICY = """\
-policy: quick
-objectives:
-  - e2e p50 <= {limit}
-  - error_rate <= 5%
-guards:
-  send_lag: 500ms
-  loop_lag: 2s
-{more}
-"""
-
-TEST = """\
-import pytest
-from pytest_inferslo import Scenario, constant, synthetic
-
-@pytest.mark.slo("quick")
-def test_steady(offer_load):
-    offer_load(Scenario(
-        arrivals=constant("{rate}/s"), duration="{seconds}s", drain="5s",
-        prompts=synthetic(input_tokens=16, output_tokens=4)))
-"""
-
+from gate_project import POLICY, TEST, run
 
 #: A worker on "another host" that is started before the master listens.
 RETRIED = """\
@@ -51,24 +29,6 @@ def free_port():
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return listener.getsockname()[1]
-
-
-@pytest.fixture
-def project(pytester, monkeypatch):
-    """A user's project: `project(limit=...)` writes a policy and a scenario into it."""
-    monkeypatch.setenv("TMPDIR", str(pytester.path))  # a host lock of its own
-
-    def write(limit="10s", rate=100, seconds=5, more="", test=TEST):
-        (pytester.path / "slo_policies").mkdir(exist_ok=True)
-        (pytester.path / "slo_policies" / "quick.yaml").write_text(POLICY.format(limit=limit, more=more))
-        pytester.makepyfile(test_load=test.format(rate=rate, seconds=seconds))
-        return pytester
-
-    return write
-
-
-def run(pytester, *arguments):
-    return pytester.runpytest_subprocess("-p", "no:cacheprovider", *arguments, timeout=120)
 
 
 def left_behind(directory):
