@@ -4,10 +4,10 @@
 
 It speaks chat completions: a stream where the request says `"stream":true`, else one JSON body. The answer is
 a role, `chunks` tokens (each event in a segment of its own when there is time between them), usage and
-`[DONE]`. It prints its
-port. With `--truth FILE` it writes, per request, the monotonic ns at which the kernel received the request
-and at which its first token went to the kernel, as native int64 pairs: the truth that a client's times are
-compared with.
+`[DONE]`. What tools look at before a load is there too: `/health`, `/v1/models` and (empty) `/metrics`. It
+prints its port. With `--truth FILE` it writes, per request, the monotonic ns at which the kernel received the
+request and at which its first token went to the kernel, as native int64 pairs: the truth that a client's
+times are compared with.
 """
 
 from __future__ import annotations
@@ -45,9 +45,24 @@ _WHOLE = (
     b'"choices":[{"index":0,"message":{"role":"assistant","content":"%b"},"finish_reason":"length"}],'
     b'"usage":{"prompt_tokens":16,"total_tokens":%d,"completion_tokens":%d}}'
 )
+#: By path; a request may name any model.
+_PAGES = {
+    b"/health": b"",
+    b"/metrics": b"",
+    b"/v1/models": b'{"object":"list","data":[{"id":"null","object":"model","created":0,"owned_by":"null"}]}',
+}
 _HEAD = (
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
 )
+
+
+def page(path: bytes) -> bytes:
+    """The answer to a GET: of `path`, or 404."""
+    body = _PAGES.get(path.rstrip(b"/"))
+    if body is None:
+        return b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n"
+    kind = b"application/json" if body else b"text/plain"
+    return b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\ncontent-length: %d\r\n\r\n%b" % (kind, len(body), body)
 
 
 @dataclass(frozen=True)
@@ -165,7 +180,10 @@ class NullServer:
         end = data.find(b"\r\n\r\n") + 4
         at = data.find(b"ontent-Length: ", 0, end)
         if end < 4 or at < 0 or len(data) - end < int(data[at + 15 : data.find(b"\r", at)]):
-            self._partial[fd] = data
+            if data.startswith(b"GET ") and end >= 4:
+                self._send(sock, page(data[4 : data.find(b" ", 4)]))
+            else:
+                self._partial[fd] = data
             return
         self._answer(sock, b'"stream":true' in data or b'"stream": true' in data)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import signal
 import subprocess
 import sys
@@ -54,3 +55,26 @@ def test_whole_answers_with_a_delay(load: Any) -> None:
         rows = load(url, streaming=False).samples
     assert (rows["outcome"] == 0).all()
     assert ((rows["first"] - rows["sent"]) >= 19e6).all()
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "body"),
+    [
+        ("/health", 200, ""),
+        ("/metrics", 200, ""),
+        ("/v1/models", 200, '"object":"list"'),
+        ("/v1/models/", 200, '"id":"null"'),
+        ("/tokenizer", 404, ""),
+    ],
+)
+def test_what_tools_look_at_before_a_load(path: str, status: int, body: str) -> None:
+    with null_server() as url:
+        connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=5)
+        try:
+            for _ in range(2):  # on one connection: it is kept
+                connection.request("GET", path)
+                response = connection.getresponse()
+                assert response.status == status
+                assert body in response.read().decode()
+        finally:
+            connection.close()
