@@ -5,6 +5,7 @@ Nothing has been started yet, so everything that can be refused is refused here.
 
 from __future__ import annotations
 
+import difflib
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_inferslo.errors import UsageError
+from pytest_inferslo.errors import InfersloError, UsageError
 from pytest_inferslo.options import Options, read_options
 
 if TYPE_CHECKING:
@@ -21,8 +22,11 @@ if TYPE_CHECKING:
 
 OPTIONS = pytest.StashKey[Options]()
 POLICIES = pytest.StashKey["tuple[Policy, ...]"]()
-#: The scenarios that each policy file names, with the policy's own name: {file: (name, scenarios)}.
-REQUIRED = pytest.StashKey["dict[str, tuple[str, list[str]]]"]()
+#: What each policy file names: {file: {policy: its name, scenarios: that must be evaluated, overridden: scenarios with
+#: promises of their own, strangers: backends with promises of their own that nobody knows}}.
+NAMED = pytest.StashKey["dict[str, dict[str, Any]]"]()
+#: What the end of the session should say about the options.
+REMARKS = pytest.StashKey[list[str]]()
 
 
 @dataclass(frozen=True)
@@ -77,21 +81,72 @@ def _sweeps(metafunc: pytest.Metafunc) -> list[dict[str, Any]]:
             )
         for name, values in mark.kwargs.items():
             axes.setdefault(name, values if isinstance(values, (list, tuple)) else [values])
+            if not axes[name]:
+                raise pytest.UsageError(
+                    f"{metafunc.definition.nodeid}: engine_args({name}=[]) names no value"
+                )
     return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
 
 
 def check_before_any_server(config: pytest.Config, items: Sequence[pytest.Item]) -> None:
-    """Loads the policies of all items and resolves all backends; `pytest.UsageError` carries every problem."""
-    from pytest_inferslo.policies import load_policy
-    from pytest_inferslo.rig import resolve_backend
+    """Loads the policies of all items and tries what can be tried of all backends without a start.
+
+    `pytest.UsageError` carries every problem.
+    """
+    problems: list[str] = []
+    known = _check_backends(config, items, problems)
+    loaded = _load_policies(options_of(config), items, problems)
+    for policy in loaded:
+        problems += misnamed_backends(policy, known)
+    _check_baseline(config, loaded, problems)
+    if problems:
+        raise pytest.UsageError("\n".join(dict.fromkeys(problems)))
+    config.stash[NAMED] = {
+        policy.file: {
+            "policy": policy.name,
+            "scenarios": list(policy.scenarios),
+            "overridden": [name for kind, name in policy.overrides if kind == "scenario"],
+            "strangers": [name for kind, name in policy.overrides if kind == "backend" and name not in known],
+        }
+        for policy in loaded
+    }
+
+
+def _check_backends(config: pytest.Config, items: Sequence[pytest.Item], problems: list[str]) -> list[str]:
+    """The names by which policies may call a backend: those of the session, and all that are shipped or registered."""
+    from pytest_inferslo import rig
 
     options = options_of(config)
-    problems: list[str] = []
+    chosen = []
     for spec in options.backends:
         try:
-            resolve_backend(config, options, BackendChoice(spec))
+            chosen.append(rig.resolve_backend(config, options, BackendChoice(spec)))
         except UsageError as error:
             problems.append(str(error))
+    if not problems:
+        problems += (
+            f"{flag} has no effect on --backend={', '.join(options.backends)}: leave it out"
+            for flag in rig.useless_options(options, chosen)
+        )
+    if not problems and not config.option.collectonly:  # to list tests needs no engine
+        for choice in {choice.label: choice for item in items for choice in _choices(item, options)}.values():
+            try:
+                rig.check_launch(config, options, choice)
+            except UsageError as error:
+                problems.append(str(error))
+    return rig.known_names(config, chosen)
+
+
+def _choices(item: pytest.Item, options: Options) -> Sequence[BackendChoice]:
+    callspec = getattr(item, "callspec", None)
+    chosen = callspec.params.get("backend") if callspec is not None else None
+    return [chosen if isinstance(chosen, BackendChoice) else BackendChoice(options.backends[0])]
+
+
+def _load_policies(options: Options, items: Sequence[pytest.Item], problems: list[str]) -> list[Policy]:
+    """Each file once; every item's own are put into its stash."""
+    from pytest_inferslo.policies import load_policy
+
     loaded: dict[tuple[str, Path], Policy | None] = {}  # a name may mean another file in another folder
     for item in items:
         near = item.path.parent
@@ -106,17 +161,57 @@ def check_before_any_server(config: pytest.Config, items: Sequence[pytest.Item])
                 problems.append(str(error))
         mine = [policy for name in names if (policy := loaded[name, near]) is not None]
         item.stash[POLICIES] = tuple({policy.file: policy for policy in mine}.values())
-    if problems:
-        raise pytest.UsageError("\n".join(dict.fromkeys(problems)))
-    config.stash[REQUIRED] = {
-        policy.file: (policy.name, list(policy.scenarios))
-        for policy in loaded.values()
-        if policy is not None and policy.scenarios
-    }
+    return list({policy.file: policy for policy in loaded.values() if policy is not None}.values())
+
+
+def _check_baseline(config: pytest.Config, policies: Sequence[Policy], problems: list[str]) -> None:
+    named = options_of(config).baseline
+    if named is None:
+        return
+    from pytest_inferslo.storage.run_directory import RunDirectory
+
+    try:
+        RunDirectory.open(Path(named))
+    except InfersloError as error:
+        problems.append(f"--inferslo-baseline={named}: {error}")
+    if not any(policy.refers_to("baseline") for policy in policies):
+        remark = (
+            f"--inferslo-baseline={named} had no effect: no policy of these tests compares with a baseline"
+        )
+        config.stash.setdefault(REMARKS, []).append(remark)
+
+
+def refuse_unmeasured(items: Sequence[pytest.Item]) -> None:
+    """Raises `pytest.UsageError` for a test that is marked to keep promises and offers no load to judge them by."""
+    idle = [
+        item.nodeid
+        for item in items
+        if "offer_load" not in getattr(item, "fixturenames", ())
+        and any(mark.name in ("slo", "engine_args") for mark in item.own_markers)
+    ]
+    if idle:
+        raise pytest.UsageError(
+            "\n".join(
+                f"{nodeid}: is marked with slo or engine_args and takes no offer_load" for nodeid in idle
+            )
+        )
+
+
+def misnamed_backends(policy: Policy, known: Sequence[str]) -> list[str]:
+    """A sentence for each backend that a policy overrides and that is nearly, but not quite, one of `known`."""
+    found = []
+    for kind, name in policy.overrides:
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.8) if kind == "backend" else []
+        if near and name not in known and not name.startswith(near[0]):
+            found.append(f"{policy.file}: overrides for backend {name!r}: did you mean {near[0]!r}?")
+    return found
 
 
 def _marked_policies(item: pytest.Item, problems: list[str]) -> Sequence[str]:
-    names = [name for mark in item.iter_markers("slo") for name in mark.args]
+    marks = list(item.iter_markers("slo"))
+    names = [name for mark in marks for name in mark.args]
+    if any(mark.kwargs for mark in marks):
+        problems.append(f"{item.nodeid}: slo() takes policy names or paths, and no keywords")
     if not names:
         problems.append(
             f'{item.nodeid}: offers a load but promises nothing: mark it with @pytest.mark.slo("policy") '

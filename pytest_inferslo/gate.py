@@ -23,7 +23,13 @@ from pytest_inferslo.reports.junit import junit_properties
 from pytest_inferslo.reports.terminal import ProgressLine, render_verdict
 from pytest_inferslo.rig import BackendUnderTest, Rig
 from pytest_inferslo.run import measure
-from pytest_inferslo.session import BreachedPolicy, InconclusiveRun, InvalidRun, UnofferedLoad
+from pytest_inferslo.session import (
+    BreachedPolicy,
+    InconclusiveRun,
+    InvalidRun,
+    UnofferedLoad,
+    scenario_name,
+)
 from pytest_inferslo.storage.run_directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -120,6 +126,8 @@ class LoadOffer:
         return scenario, None
 
     def _judged(self, order: Order) -> list[Judged]:
+        if not self._policies:
+            raise ScenarioError("no policy judges this load: a test must take `offer_load` as an argument")
         named = self._rig.options.baseline
         baseline = RunDirectory.open(Path(named)) if named else None
         judges = [(policy, baseline_levels(baseline, policy)) for policy in self._policies]
@@ -139,11 +147,11 @@ class LoadOffer:
         scenario, locustfile = wanted
         options = self._rig.options
         offered = scenario.shortened(options.load_seconds) if options.load_seconds else scenario
-        name = name or getattr(self._item, "originalname", self._item.name).removeprefix("test_")
+        name = name or scenario_name(self._item)
         phases = list(dict.fromkeys(phase.name for phase in offered.phases()))
         faults: list[str] = []
         for policy in self._policies:
-            mine = policy.resolved(name, self._backend.name)
+            mine = policy.resolved(name, *self._backend.names)
             faults += unmeasurable(mine, streaming=bool(offered.streaming), phases=phases)
         if faults:
             raise ScenarioError("\n".join(faults))

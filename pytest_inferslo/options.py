@@ -182,10 +182,9 @@ def add_options(parser: pytest.Parser) -> None:
 def read_options(config: pytest.Config) -> Options:
     """Command line first, then ini, then the default. Raises `pytest.UsageError` naming the option and the value."""
     values = {option.ini: _value(config, option) for option in _OPTIONS}
-    if not values["inferslo_workers"] + values["inferslo_expect_workers"]:
-        raise pytest.UsageError(
-            "--inferslo-workers=0 needs --inferslo-expect-workers: somebody must offer the load"
-        )
+    _check_workers(
+        values["inferslo_workers"], values["inferslo_expect_workers"], values["inferslo_bind"] or ""
+    )
     return Options(
         backends=tuple(values["inferslo_backend"]) or ("sim",),
         model=values["inferslo_model"],
@@ -206,6 +205,31 @@ def read_options(config: pytest.Config) -> Options:
         inconclusive=values["inferslo_inconclusive"],
         rootdir=config.rootpath,
     )
+
+
+def _check_workers(local: int, expected: int, bind: str) -> None:
+    if not local + expected:
+        raise pytest.UsageError(
+            "--inferslo-workers=0 needs --inferslo-expect-workers: somebody must offer the load"
+        )
+    if expected and not bind:
+        raise pytest.UsageError(
+            "--inferslo-expect-workers needs --inferslo-bind=ADDR:PORT, where workers of other hosts connect to"
+        )
+    if bind and not expected:
+        raise pytest.UsageError(
+            f"--inferslo-bind={bind} has no effect: it is where the workers of --inferslo-expect-workers connect to"
+        )
+    if bind:
+        address(bind)
+
+
+def address(bind: str) -> tuple[str, int]:
+    """Host and port of `--inferslo-bind`; raises `pytest.UsageError` for what is none."""
+    host, colon, port = bind.rpartition(":")
+    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise pytest.UsageError(f"--inferslo-bind={bind!r}: expected ADDR:PORT, as in 10.0.0.5:5557")
+    return host.strip("[]"), int(port)
 
 
 def _value(config: pytest.Config, option: _Option) -> Any:

@@ -10,10 +10,10 @@ from collections.abc import Generator
 
 import pytest
 
-from pytest_inferslo.collection import options_of
+from pytest_inferslo.collection import options_of, refuse_unmeasured
 from pytest_inferslo.fixtures import backend, close_rig, offer_load
 from pytest_inferslo.options import add_options
-from pytest_inferslo.session import SessionVerdicts, annotate
+from pytest_inferslo.session import RUNS, SessionVerdicts, annotate
 
 __all__ = ["backend", "offer_load"]
 
@@ -60,6 +60,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
+    refuse_unmeasured(session.items)
     loads = [item for item in session.items if "offer_load" in getattr(item, "fixturenames", ())]
     if loads:
         from pytest_inferslo.collection import check_before_any_server
@@ -72,7 +73,7 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    if "offer_load" in getattr(item, "fixturenames", ()):
+    if "offer_load" in getattr(item, "fixturenames", ()) or RUNS in item.stash:
         annotate(item, call, report)
     return report
 

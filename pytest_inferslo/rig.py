@@ -13,15 +13,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_inferslo import backends
+from pytest_inferslo.backends.ignored import ignored_by
+from pytest_inferslo.backends.ports import free_port
 from pytest_inferslo.collection import BackendChoice
-from pytest_inferslo.errors import UsageError
+from pytest_inferslo.errors import BackendConfigError
 from pytest_inferslo.loadgen import calibration, envelope
 from pytest_inferslo.loadgen.offer import LoadGenerator
-from pytest_inferslo.options import Options
+from pytest_inferslo.options import Options, address
 from pytest_inferslo.storage.run_directory import make_base
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pytest_inferslo.backends import (
         Backend,
@@ -42,10 +44,59 @@ _STARTED = time.strftime("%Y%m%dT%H%M%S")
 
 def resolve_backend(config: pytest.Config, options: Options, choice: BackendChoice) -> Backend | Group:
     """The backend of `choice`, shipped or registered by a hook; raises BackendConfigError before anything starts."""
+    return backends.resolve(choice.spec, backend_options(options, choice), _registered(config))
+
+
+def _registered(config: pytest.Config) -> dict[str, Backend]:
     registered: dict[str, Backend] = {}
     for offered in config.hook.pytest_inferslo_backends(config=config):
         registered |= offered or {}
-    return backends.resolve(choice.spec, backend_options(options, choice), registered)
+    return registered
+
+
+def names_of(backend: Backend | Group) -> tuple[str, ...]:
+    """By which a policy's overrides may call it, as `Policy.for_record` knows it: its kind, its name, its URL."""
+    if isinstance(backend, backends.Group):
+        return "group", backend.name
+    url = getattr(backend, "url", None)
+    return ("attached", backend.name, url) if url else ("launched", backend.name)
+
+
+def known_names(config: pytest.Config, chosen: Sequence[Backend | Group]) -> list[str]:
+    """All by which a policy may call a backend: kinds, shipped and registered names, and those of `chosen`."""
+    mine = [name for backend in chosen for name in names_of(backend)]
+    return list(
+        dict.fromkeys([*mine, "launched", "attached", "group", *backends.shipped(), *_registered(config)])
+    )
+
+
+def check_launch(config: pytest.Config, options: Options, choice: BackendChoice) -> None:
+    """Raises BackendConfigError for options with which `choice` could not be started, such as a missing model."""
+    backend, mine = resolve_backend(config, options, choice), backend_options(options, choice)
+    if not isinstance(backend, backends.Group):
+        backend.launch(mine, free_port())
+        return
+    for member in backend.members:
+        try:
+            member.backend.launch(member.options, free_port())
+        except BackendConfigError as error:
+            raise BackendConfigError(f"{member.name}: {error}") from None
+
+
+def useless_options(options: Options, chosen: Sequence[Backend | Group]) -> list[str]:
+    """The options that were given and that no backend of the session has a use for, as `--flag`."""
+    given = {
+        "model": ("--model", options.model),
+        "args": ("--backend-arg", options.backend_args),
+        "env": ("--backend-env", options.backend_env),
+        "lora": ("--lora", options.lora),
+        "python": ("--backend-python", options.backend_python),
+        "server_pid": ("--server-pid", options.server_pid),
+        "api_key_env": ("--api-key-env", options.api_key_env),
+    }
+    named = [name for name, (_, value) in given.items() if value]
+    unused = [ignored_by(backend, named) for backend in chosen]
+    return [given[name][0] for name in named if unused and all(name in each for each in unused)]
 
 
 def backend_options(options: Options, choice: BackendChoice) -> BackendOptions:
@@ -81,6 +132,11 @@ class BackendUnderTest:
     def label(self) -> str:
         return self.choice.label
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """By which a policy's overrides may call it."""
+        return self._rig.names(self.choice)
+
     def start(self, on_progress: OnProgress | None = None) -> RunningServer | RunningGroup:
         """The running server, started if need be. Raises BackendStartError with the tail of its log."""
         return self._rig.serve(self.choice, on_progress)
@@ -103,6 +159,9 @@ class Rig:
 
     def backend(self, choice: BackendChoice) -> BackendUnderTest:
         return BackendUnderTest(self, choice)
+
+    def names(self, choice: BackendChoice) -> tuple[str, ...]:
+        return names_of(resolve_backend(self._config, self.options, choice))
 
     def serve(self, choice: BackendChoice, on_progress: OnProgress | None) -> RunningServer | RunningGroup:
         self._take_host(on_progress)
@@ -136,7 +195,7 @@ class Rig:
     def load_generator(self) -> LoadGenerator:
         """The master and its workers; one set serves the whole session."""
         if self._generator is None:
-            host, port = _address(self.options.bind)
+            host, port = address(self.options.bind) if self.options.bind else ("127.0.0.1", 0)
             self._generator = self._open.enter_context(
                 LoadGenerator(
                     self.options.directory / "loadgen",
@@ -157,15 +216,6 @@ class Rig:
 def _tell(on_progress: OnProgress | None, who: str) -> None:
     if on_progress is not None:
         on_progress(backends.StartProgress(0.0, "another load test runs on this host", who))
-
-
-def _address(bind: str | None) -> tuple[str, int]:
-    if bind is None:
-        return "127.0.0.1", 0
-    host, colon, port = bind.rpartition(":")
-    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise UsageError(f"--inferslo-bind={bind!r}: expected ADDR:PORT, as in 10.0.0.5:5557")
-    return host.strip("[]"), int(port)
 
 
 def _file_name(label: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from _pytest.outcomes import Failed
 
-from pytest_inferslo.collection import REQUIRED
+from pytest_inferslo.collection import NAMED, REMARKS
 
 #: The judged runs of an item, in order: dicts as made by `fixtures.offer_load`.
 RUNS = pytest.StashKey[list[dict[str, Any]]]()
@@ -22,10 +22,15 @@ RAISED = pytest.StashKey[list[BaseException]]()
 #: What the end of the servers left to say.
 NOTES = pytest.StashKey[list[str]]()
 
-_REQUIRED_OF_WORKER = "inferslo_required"
+_OF_WORKER = "inferslo"  # where an xdist worker tells its controller what it collected
 
 EXIT_INCONCLUSIVE = 8
 EXIT_INVALID = 9
+
+
+def scenario_name(item: pytest.Item) -> str:
+    """The name that a test's load has unless it is given another."""
+    return str(getattr(item, "originalname", None) or item.name).removeprefix("test_")
 
 
 class InvalidRun(Failed):
@@ -102,7 +107,9 @@ class SessionVerdicts:
         self.runs: list[dict[str, Any]] = []
         self._statuses: set[str] = set()  # of failed reports; "" stands for everything that is not ours
         self._missing: list[str] = []
-        self._required: dict[str, tuple[str, list[str]]] = {}  # what xdist workers collected
+        self._named: dict[str, dict[str, Any]] = {}  # what policies name, xdist workers' included
+        self._collected: set[str] = set()  # names of scenarios, chosen for this session or not
+        self._notes: list[str] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         shown = report.outcome == "failed"  # pytest shows the message of a failure, and of nothing else
@@ -113,7 +120,17 @@ class SessionVerdicts:
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
         """Of xdist, in its controller, which collects nothing itself."""
-        self._required |= getattr(node, "workeroutput", {}).get(_REQUIRED_OF_WORKER, {})
+        told = getattr(node, "workeroutput", {}).get(_OF_WORKER)
+        if told is not None:
+            self._named |= told["named"]
+            self._collected |= set(told["collected"])
+            self._notes += told["notes"]
+
+    def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
+        self._collected |= {scenario_name(item) for item in items}
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        self._collected |= {scenario_name(item) for item in session.items}
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
@@ -121,9 +138,13 @@ class SessionVerdicts:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        mine: dict[str, dict[str, Any]] = self._config.stash.get(NAMED, {})
+        self._named |= mine
+        self._notes += [*self._config.stash.get(REMARKS, []), *self._config.stash.get(NOTES, [])]
         if hasattr(self._config, "workerinput"):
             output: dict[str, Any] = self._config.workeroutput  # type: ignore[attr-defined]  # of xdist
-            output[_REQUIRED_OF_WORKER] = self._config.stash.get(REQUIRED, {})
+            told = {"named": self._named, "collected": sorted(self._collected), "notes": self._notes}
+            output[_OF_WORKER] = told
             return
         self._missing = self._not_evaluated()
         if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) and self._missing:
@@ -139,18 +160,36 @@ class SessionVerdicts:
         if self._config.option.collectonly:
             return []
         missing = []
-        for file, (policy, scenarios) in (self._config.stash.get(REQUIRED, {}) | self._required).items():
+        for file, named in self._named.items():
             evaluated = {run["scenario"] for run in self.runs if run["policy_file"] == file}
-            absent = [name for name in scenarios if name not in evaluated]
+            absent = [name for name in named["scenarios"] if name not in evaluated]
             if absent:
                 noun = "scenario was" if len(absent) == 1 else "scenarios were"
                 missing.append(
-                    f"policy {policy}: {len(absent)} named {noun} not evaluated: {', '.join(absent)}"
+                    f"policy {named['policy']}: {len(absent)} named {noun} not evaluated: {', '.join(absent)}"
                 )
         return missing
 
+    def _unused_overrides(self) -> list[str]:
+        """Overrides for what nobody has met: promises that somebody wrote down and that may never hold for anything."""
+        from pytest_inferslo.core.units import nearest
+
+        found = []
+        met = self._collected | {run["scenario"] for run in self.runs}
+        for named in self._named.values():
+            for kind, names in (("scenario", named["overridden"]), ("backend", named["strangers"])):
+                known = met if kind == "scenario" else ()
+                found += [
+                    f"policy {named['policy']} has overrides for {kind} {name!r}, which this session does not know"
+                    f"{nearest(name, sorted(known))}: they had no effect"
+                    for name in names
+                    if name not in known
+                ]
+        return found
+
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        if not self.runs and not self._missing:
+        notes = list(dict.fromkeys([*self._notes, *self._unused_overrides()]))
+        if not self.runs and not self._missing and not notes:
             return
         terminalreporter.section("inferslo")
         for run in self.runs:
@@ -161,7 +200,7 @@ class SessionVerdicts:
             terminalreporter.write_line("")
         for line in self._comparisons():
             terminalreporter.write_line(line)
-        for line in self._config.stash.get(NOTES, []):
+        for line in notes:
             terminalreporter.write_line(f"note: {line}")
         for line in self._missing:
             terminalreporter.write_line(f"FAIL  {line}", red=True)

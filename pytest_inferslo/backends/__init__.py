@@ -13,19 +13,19 @@ if TYPE_CHECKING:
     from pytest_inferslo.backends.group import Group, RunningGroup
     from pytest_inferslo.backends.lock import exclusive
     from pytest_inferslo.backends.protocol import Backend, BackendOptions, Launch, LoraPaths, StartProgress
-    from pytest_inferslo.backends.registry import resolve
+    from pytest_inferslo.backends.registry import resolve, shipped
     from pytest_inferslo.backends.server import RunningServer
     from pytest_inferslo.backends.starting import start
 
 _HOMES = {
     "Backend": "protocol", "BackendOptions": "protocol", "Launch": "protocol", "LoraPaths": "protocol",
     "StartProgress": "protocol", "Fleet": "fleet", "Group": "group", "RunningGroup": "group",
-    "RunningServer": "server", "exclusive": "lock", "resolve": "registry", "start": "starting",
+    "RunningServer": "server", "exclusive": "lock", "resolve": "registry", "shipped": "registry", "start": "starting",
 }  # fmt: skip
 
 __all__ = [
     "Backend", "BackendOptions", "Fleet", "Group", "Launch", "LoraPaths", "RunningGroup", "RunningServer",
-    "StartProgress", "exclusive", "resolve", "start",
+    "StartProgress", "exclusive", "resolve", "shipped", "start",
 ]  # fmt: skip
 
 

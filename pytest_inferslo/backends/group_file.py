@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_inferslo.backends.group import Group, Member
+from pytest_inferslo.backends.ignored import ignored_by
 from pytest_inferslo.backends.openai import OpenAI
 from pytest_inferslo.backends.protocol import Backend, BackendOptions
 from pytest_inferslo.errors import BackendConfigError
@@ -107,6 +108,8 @@ def _members(
         backend = OpenAI(entry["url"]) if is_url else resolve(entry["backend"], own)
         if isinstance(backend, Group):
             raise BackendConfigError(f"{path}:{line}: a group cannot hold another group ({entry['backend']})")
+        if useless := ignored_by(backend, entry):
+            raise BackendConfigError(f"{path}:{line}: {useless[0]} has no effect on {base}: leave it out")
         members.append(Member(f"{base}-{replica}" if replicas > 1 else base, backend, own, weight))
     return members
 

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 from pytest_inferslo.backends.flags import flag_value, has_flag, refuse_flags
+from pytest_inferslo.backends.ignored import ATTACHED_ONLY
 from pytest_inferslo.backends.protocol import BackendOptions, Launch
 from pytest_inferslo.core.endpoint import Endpoint
 from pytest_inferslo.errors import BackendConfigError
@@ -18,6 +19,7 @@ class LlamaCpp:
     """
 
     name = "llamacpp"
+    ignores = ATTACHED_ONLY | {"python", "lora_runtime"}
 
     def launch(self, options: BackendOptions, port: int) -> Launch:
         refuse_flags(self.name, options.args, ("--host", "--port"))

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
+from pytest_inferslo.backends.ignored import LAUNCHED_ONLY
 from pytest_inferslo.backends.protocol import BackendOptions, Launch
 from pytest_inferslo.backends.supervisor import read_process
 from pytest_inferslo.core.endpoint import Endpoint
@@ -17,6 +18,8 @@ class OpenAI:
 
     A trailing `/v1` is the API's, not the prefix's.
     """
+
+    ignores = LAUNCHED_ONLY
 
     def __init__(self, url: str) -> None:
         self.url = base_url(url)

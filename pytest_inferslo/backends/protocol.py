@@ -87,7 +87,10 @@ class Launch:
 
 
 class Backend(Protocol):
-    """A kind of server. `name` is what `--backend` takes and what test ids and records show."""
+    """A kind of server. `name` is what `--backend` takes and what test ids and records show.
+
+    It may have `ignores` too: the fields of BackendOptions that mean nothing to it. To give it one is refused then.
+    """
 
     @property
     def name(self) -> str: ...

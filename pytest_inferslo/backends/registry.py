@@ -28,6 +28,11 @@ _SHIPPED: Mapping[str, Callable[[], Backend]] = {
 }
 
 
+def shipped() -> tuple[str, ...]:
+    """The names of the backends of this package."""
+    return tuple(_SHIPPED)
+
+
 def resolve(
     spec: str, options: BackendOptions, registered: Mapping[str, Backend] | None = None
 ) -> Backend | Group:

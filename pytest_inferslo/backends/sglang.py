@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 
 from pytest_inferslo.backends.flags import has_flag, refuse_flags, require_model
+from pytest_inferslo.backends.ignored import ATTACHED_ONLY
 from pytest_inferslo.backends.protocol import BackendOptions, Launch, LoraPaths
 from pytest_inferslo.backends.vllm import served_name
 from pytest_inferslo.core.endpoint import Endpoint
@@ -18,6 +19,7 @@ class SGLang:
     """`--backend=sglang`. `--enable-metrics` is added, since the page of metrics is absent without it."""
 
     name = "sglang"
+    ignores = ATTACHED_ONLY
 
     def launch(self, options: BackendOptions, port: int) -> Launch:
         refuse_flags(self.name, options.args, ("--host", "--port"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from pytest_inferslo.backends.flags import flag_value, refuse_flags
+from pytest_inferslo.backends.ignored import ATTACHED_ONLY
 from pytest_inferslo.backends.protocol import BackendOptions, Launch, LoraPaths
 from pytest_inferslo.core.endpoint import Endpoint
 
@@ -13,6 +14,7 @@ class Simulator:
     """`--backend=sim`. Flags pass through to `inferslo simulate`; what it measures is marked as simulated."""
 
     name = "sim"
+    ignores = ATTACHED_ONLY | {"python"}
 
     def launch(self, options: BackendOptions, port: int) -> Launch:
         refuse_flags(self.name, options.args, ("--host", "--port"))
@@ -26,7 +28,13 @@ class Simulator:
         url = f"http://127.0.0.1:{port}"
         return Launch(
             command=tuple(command),
-            endpoints=(Endpoint(url, options.model or flag_value(options.args, "--model") or ""),),
+            endpoints=(
+                Endpoint(
+                    url,
+                    options.model or flag_value(options.args, "--model") or "",
+                    api_key_env=options.api_key_env,
+                ),
+            ),
             version_path="/version",
             metrics_url=f"{url}/metrics",
             reset_cache_path="/reset_prefix_cache",

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pytest_inferslo.backends import ports
 from pytest_inferslo.backends.flags import flag_value, has_flag, refuse_flags
+from pytest_inferslo.backends.ignored import ATTACHED_ONLY
 from pytest_inferslo.backends.protocol import BackendOptions, Launch
 from pytest_inferslo.core.endpoint import Endpoint
 from pytest_inferslo.errors import BackendConfigError
@@ -39,6 +40,7 @@ class Triton:
     """
 
     name = "triton"
+    ignores = ATTACHED_ONLY | {"lora", "lora_runtime", "api_key_env"}
 
     def launch(self, options: BackendOptions, port: int) -> Launch:
         refuse_flags(

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from pytest_inferslo.backends.flags import refuse_flags, require_model
+from pytest_inferslo.backends.ignored import ATTACHED_ONLY
 from pytest_inferslo.backends.protocol import BackendOptions, Launch
 from pytest_inferslo.core.endpoint import Endpoint
 from pytest_inferslo.errors import BackendConfigError
@@ -19,6 +20,7 @@ class TensorRTLLM:
     """`--backend=trtllm`. `--model` is a checkpoint folder or name, or an engine folder."""
 
     name = "trtllm"
+    ignores = ATTACHED_ONLY
 
     def launch(self, options: BackendOptions, port: int) -> Launch:
         refuse_flags(self.name, options.args, ("--host", "--port"))
@@ -40,7 +42,7 @@ class TensorRTLLM:
         url = f"http://127.0.0.1:{port}"
         return Launch(
             command=tuple(command),
-            endpoints=(Endpoint(url, listed_name(model)),),
+            endpoints=(Endpoint(url, listed_name(model), api_key_env=options.api_key_env),),
             version_path="/version",
             # /metrics is JSON; Prometheus text is here, with `return_perf_metrics: true` in the YAML alone.
             metrics_url=f"{url}/prometheus/metrics",

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_inferslo.backends.flags import flag_value, has_flag, refuse_flags, require_model
+from pytest_inferslo.backends.ignored import ATTACHED_ONLY
 from pytest_inferslo.backends.protocol import BackendOptions, Launch, LoraPaths
 from pytest_inferslo.core.endpoint import Endpoint
 from pytest_inferslo.errors import BackendConfigError
@@ -77,6 +78,7 @@ class Vllm:
     """`--backend=vllm`. Flags pass through; host and port are ours."""
 
     name = "vllm"
+    ignores = ATTACHED_ONLY
 
     def launch(self, options: BackendOptions, port: int) -> Launch:
         refuse_flags(self.name, options.args, ("--host", "--port", "--uds"))

@@ -147,8 +147,13 @@ def _absolute(text: str, offset: int, metric: Metric) -> Limit:
         value = parse_quantity(text, dimension)
     except QuantityError as error:
         raise ObjectiveError(f"{metric.name}: {error}", offset) from None
-    currency = re.search(r"[$€£]|USD|EUR|GBP", text)
-    return Limit(text, dimension, value, currency=currency[0] if currency else "$")
+    return Limit(text, dimension, value, currency=currency_of(text))
+
+
+def currency_of(text: str) -> str:
+    """The sign of the currency of an amount of money; "$" where it names none."""
+    found = re.search(r"[$€£]|USD|EUR|GBP", text)
+    return {"USD": "$", "EUR": "€", "GBP": "£"}.get(found[0], found[0]) if found else "$"
 
 
 def _reference(text: str, offset: int) -> tuple[str, str]:

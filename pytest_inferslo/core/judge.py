@@ -197,6 +197,8 @@ def _notes(policy: Policy, pool: Pool) -> list[str]:
         for name, limit in policy.guards.items()
         if limit is None
     ]
+    if policy.rubric.pass_at is None and any(o.weight != 1 or o.key for o in policy.objectives):
+        notes.append("weight and key of objectives have no effect: the rubric has no pass_at")
     notes += [str(note) for record in pool.records for note in record.get("notes") or ()]
     warmup = [summary.facts.get("warmup_samples", 0.0) for summary in pool.summaries]
     if any(warmup):

@@ -83,7 +83,9 @@ class Policy:
         """This policy for the scenario and backend of a run record."""
         backend = record.get("backend") or {}
         scenario = (record.get("scenario") or {}).get("name") or ""
-        return self.resolved(scenario, backend.get("kind") or "", backend.get("name") or "")
+        kind, name = backend.get("kind") or "", backend.get("name") or ""
+        urls = [endpoint.get("url") or "" for endpoint in backend.get("endpoints") or ()]
+        return self.resolved(scenario, kind, name, *(urls if kind == "attached" else ()))
 
     def judged(self) -> Iterator[Objective]:
         """Every promise to measure: the objectives, the rubric's conditions and the error budget's."""
@@ -91,6 +93,11 @@ class Policy:
         yield from (penalty.promise for penalty in self.rubric.penalties)
         if self.budget is not None:
             yield self.budget.objective
+
+    def refers_to(self, reference: str) -> bool:
+        """Whether any limit, overrides included, is relative to `reference`: "baseline", "idle" or a scope kind."""
+        changed = (objective for change in self.overrides.values() for objective in change.objectives)
+        return any(objective.limit.reference == reference for objective in (*self.judged(), *changed))
 
     def can_fail(self) -> bool:
         """Whether anything in it decides: an objective that does more than warn, a penalty or a budget."""

@@ -37,6 +37,7 @@ from typing import Any
 
 from pytest_inferslo.core.cost import Prices
 from pytest_inferslo.core.document import ListNode, MapNode, Node, Reader
+from pytest_inferslo.core.metrics import Dimension
 from pytest_inferslo.core.objective import Objective
 from pytest_inferslo.core.policy import (
     DEFAULT_CONFIDENCE,
@@ -110,6 +111,8 @@ def parse_policy(
         reader.fault(
             where, "a policy without objectives promises nothing; add at least one under 'objectives'"
         )
+    if policy.prices is not None:
+        _refuse_other_currencies(reader, policy.prices, policy, document)
     if not reader.problems:
         _refuse_toothless(reader, policy, entries, document)
     if reader.problems:
@@ -134,6 +137,17 @@ def _refuse_toothless(reader: Reader, policy: Policy, entries: dict[str, Node], 
             where = entries.get("overrides", document)
             reader.fault(where, f"under the overrides for {whom} nothing is left that could fail")
             return
+
+
+def _refuse_other_currencies(reader: Reader, prices: Prices, policy: Policy, document: Node) -> None:
+    changed = (objective for change in policy.overrides.values() for objective in change.objectives)
+    for objective in (*policy.judged(), *changed):
+        if objective.metric.dimension is Dimension.MONEY and objective.limit.currency != prices.currency:
+            reader.fault(
+                document,
+                f"{objective.text!r} ({objective.source}) is in {objective.limit.currency}, and the prices are in "
+                f"{prices.currency}",
+            )
 
 
 def _digest(digests: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from pytest_inferslo.core.cost import Prices
 from pytest_inferslo.core.document import MapNode, Node, Reader, Scalar, described, number
-from pytest_inferslo.core.grammar import parse_objective
+from pytest_inferslo.core.grammar import currency_of, parse_objective
 from pytest_inferslo.core.guards import GUARDS
 from pytest_inferslo.core.metrics import Dimension
 from pytest_inferslo.core.objective import Objective, ObjectiveError
@@ -71,6 +71,8 @@ def rubric(reader: Reader, node: Node | None) -> Rubric | None:
     if pass_at is not None and not 0 < pass_at <= 1:
         reader.fault(entries["pass_at"], "pass_at must lie over 0% and at most at 100%")
     given = [penalty for penalty in penalties if penalty is not None]
+    if isinstance(node, MapNode) and not entries and not node.entries:
+        reader.fault(node, "an empty rubric changes nothing; leave it out")
     total = sum(penalty.points for penalty in given)
     if given and "fail_at" not in entries:
         reader.fault(node, "penalties need 'fail_at', the points at which the verdict fails")
@@ -135,14 +137,37 @@ def prices(reader: Reader, node: Node | None) -> Prices | None:
         return None
     entries = reader.mapping(node, "prices", tuple(Prices.__dataclass_fields__))
     given: dict[str, Any] = {}
-    for name in ("hour", "input", "cached_input", "output"):
+    for name in _PRICES:
         value = reader.quantity(entries.get(name), f"price {name}", Dimension.MONEY)
         given |= {name: value} if value is not None else {}
+    by_token = [name for name in _PRICES[1:] if name in entries]
+    for name in by_token if "hour" in entries else ():
+        reader.fault(
+            entries[name], f"price {name} has no effect beside 'hour': price by the hour or by tokens"
+        )
+    for name in ("instances", "count") if "hour" not in entries else ():
+        if name in entries and by_token:
+            reader.fault(entries[name], f"{name} has no effect without 'hour'")
     count = reader.choice(entries.get("count"), "count", ("output", "all"))
     if given and not any(given.values()):
         reader.fault(node, "all prices are 0, so that a limit on the cost can never fail")
-    currency = reader.text(entries.get("currency"), "currency")
     instances = reader.positive(entries.get("instances"), "instances", 1.0)
+    if instances % 1:
+        reader.fault(entries["instances"], f"instances must be a whole number, not {instances:g}")
     if "hour" not in entries and not {"input", "output"} <= entries.keys():
         reader.fault(node, "prices need 'hour', or both 'input' and 'output'")
-    return Prices(**given, instances=int(instances), count=count or "output", currency=currency or "$")
+    currency = _currency(reader, node, entries)
+    return Prices(**given, instances=int(instances), count=count or "output", currency=currency)
+
+
+_PRICES = ("hour", "input", "cached_input", "output")
+
+
+def _currency(reader: Reader, node: Node, entries: dict[str, Node]) -> str:
+    """The one currency of all prices, as its sign."""
+    texts = [entry.text for name in _PRICES if isinstance(entry := entries.get(name), Scalar)]
+    said = reader.text(entries.get("currency"), "currency")
+    signs = {currency_of(text) for text in [*texts, *([said] if said else [])]}
+    if len(signs) > 1:
+        reader.fault(node, f"prices in several currencies: {', '.join(sorted(signs))}")
+    return next(iter(signs), "$")

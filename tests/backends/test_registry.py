@@ -131,6 +131,12 @@ def test_a_group_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("backends:\n- backend: sim\n  weight: 0\n", "every weight is 0"),
         ("backends:\n- url: http://h:1\n  replicas: 2\n", "list each replica's URL"),
         ("backends:\n- backend: siim\n", "did you mean sim"),
+        (
+            "backends:\n- {backend: vllm, model: m, verify_tls: false}\n",
+            ":2: verify_tls has no effect on vllm",
+        ),
+        ("backends:\n- {url: 'http://h:1', env: {A: b}}\n", ":2: env has no effect on h:1"),
+        ("backends:\n- {backend: triton, lora: {a: b}}\n", ":2: lora has no effect on triton"),
     ],
 )
 def test_faulty_group_files(tmp_path: Path, text: str, message: str) -> None:

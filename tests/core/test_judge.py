@@ -190,6 +190,14 @@ def test_inconclusive_says_what_is_missing(rate: int, time: str) -> None:
     assert f"more requests, {time}" in found.reason
 
 
+def test_weights_that_nothing_weighs_are_told() -> None:
+    rows = rows_of(spread(900, 20), rate=30)
+    weighed = {"objective": "ttft p99 <= 100ms", "weight": 2}
+    assert any("no effect" in note for note in verdict_of(policy_of(weighed), rows).notes)
+    scored = policy_of(weighed, rubric={"pass_at": "50%"})
+    assert not any("no effect" in note for note in verdict_of(scored, rows).notes)
+
+
 def test_requests_that_are_alike_prove_less() -> None:
     """Slow requests in a single second out of thirty are one event, not forty."""
     lone = np.where(np.arange(1_200) // 40 == 7, 90.0, 20.0)

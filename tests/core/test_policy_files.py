@@ -102,6 +102,15 @@ def test_scenarios_and_backends_change_a_policy_for_themselves(tmp_path: Path) -
     assert texts(policy.resolved("other", "vllm").objectives) == texts(policy.objectives)
 
 
+@pytest.mark.parametrize("name", ["attached", "h:8000", "http://h:8000"])
+def test_a_server_by_url_is_called_by_kind_name_or_url(tmp_path: Path, name: str) -> None:
+    policy = load(tmp_path, GOOD.replace("    sim:", f"    {name!r}:"))
+    record = {"kind": "attached", "name": "h:8000", "endpoints": [{"url": "http://h:8000"}]}
+    assert "tpot p95 <= 40ms" not in texts(policy.for_record({"backend": record}).objectives)
+    other = {"kind": "launched", "name": "vllm", "endpoints": [{"url": "http://h:8000"}]}
+    assert "tpot p95 <= 40ms" in texts(policy.for_record({"backend": other}).objectives)
+
+
 def test_a_policy_extends_others(tmp_path: Path) -> None:
     write(tmp_path, GOOD, "base.yaml")
     child = "policy: strict\nextends: base\nobjectives:"
@@ -185,6 +194,37 @@ def test_of_several_parents_the_strictest_confidence_holds(tmp_path: Path) -> No
         ),
         ("policy: a\nextends: nothing\nobjectives: [ttft p99 <= 1s]\n", 2, 10, "there is no such policy"),
         ("policy: a\nremove: [ttft p99]\nobjectives: [ttft p99 <= 1s]\n", 2, 10, "to remove"),
+        (
+            "policy: a\nprices: {hour: $1, instances: 0.5}\nobjectives: [ttft p99 <= 1s]\n",
+            2,
+            31,
+            "a whole number",
+        ),
+        (
+            "policy: a\nprices: {hour: $1, output: $2}\nobjectives: [ttft p99 <= 1s]\n",
+            2,
+            28,
+            "no effect beside",
+        ),
+        (
+            "policy: a\nprices: {input: $1, output: $2, count: all}\nobjectives: [ttft p99 <= 1s]\n",
+            2,
+            40,
+            "no effect without 'hour'",
+        ),
+        (
+            "policy: a\nprices: {input: $1, output: €2}\nobjectives: [ttft p99 <= 1s]\n",
+            2,
+            9,
+            "several currencies",
+        ),
+        (
+            "policy: a\nprices: {hour: €3}\nobjectives: [cost_per_million_tokens <= $1]\n",
+            1,
+            1,
+            "is in $, and the prices are in €",
+        ),
+        ("policy: a\nrubric: {}\nobjectives: [ttft p99 <= 1s]\n", 2, 9, "an empty rubric changes nothing"),
         ("policy: a\nprices: {instances: 2}\nobjectives: [ttft p99 <= 1s]\n", 2, 9, "need 'hour'"),
         ("policy: a\nerror_budget: {period: 1d}\nobjectives: [ttft p99 <= 1s]\n", 2, 15, "needs 'objective'"),
         (

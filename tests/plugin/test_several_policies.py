@@ -21,7 +21,10 @@ def test_each_policy_of_the_command_line_must_hold(project):
     result.stdout.fnmatch_lines(["FAIL: steady*policy strict", "PASS: steady*policy quick"])
 
     record = json.loads((pytester.path / ".inferslo" / "latest" / "run.json").read_text())
-    assert [policy["name"] for policy in record["policies"]] == ["strict", "quick"]  # named twice, judged once
+    assert [policy["name"] for policy in record["policies"]] == [
+        "strict",
+        "quick",
+    ]  # named twice, judged once
 
     again = inferslo(pytester, "judge", ".inferslo/latest")
     assert again.ret == 1
