@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_inferslo.backends.simulated_pace import between
 from pytest_inferslo.core.baseline import Baseline
 from pytest_inferslo.core.policy import Policy
 from pytest_inferslo.core.readings import DRAIN, LOAD
@@ -59,19 +60,21 @@ def measure(
             time.sleep(IDLE_SECONDS)
             if early is not None:
                 early.follow(directory.path)
+            paces = server.paces()
             watch = _Watch(order, server, telemetry, early, on_progress)
             result = generator.offer(
                 _load_order(order, server, directory),
                 on_progress=watch.progress,
                 should_stop=watch.should_stop,
             )
+            simulator = {"simulator": between(paces, server.paces())} if server.simulated else {}
         finally:
             seen = telemetry.stop()
             if early is not None:
                 early.close()
             _copy_log(server.log_path, directory.server_log)
     until = early.until_ns if early is not None else None
-    directory.write_record(completed(plan, server, result, seen, watch.errors, until))
+    directory.write_record(completed(plan, server, result, seen, watch.errors, until) | simulator)
     return directory
 
 

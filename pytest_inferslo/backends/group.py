@@ -30,6 +30,7 @@ from typing import Any
 from pytest_inferslo.backends.protocol import Backend, BackendOptions, StartProgress
 from pytest_inferslo.backends.readiness import OnProgress
 from pytest_inferslo.backends.server import RunningServer
+from pytest_inferslo.backends.simulated_pace import SimulatedPace
 from pytest_inferslo.core.endpoint import Endpoint
 from pytest_inferslo.errors import BackendConfigError, BackendStartError
 
@@ -122,6 +123,10 @@ class RunningGroup:
         """Raises BackendDiedError when any member is gone."""
         for server in self.servers:
             server.check()
+
+    def paces(self) -> dict[str, SimulatedPace]:
+        """How late each simulator among them was so far, by its name."""
+        return {name: pace for server in self.servers for name, pace in server.paces().items()}
 
     def reset_between_scenarios(self) -> bool:
         """True when every member emptied its prefix cache."""

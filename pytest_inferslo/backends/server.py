@@ -12,6 +12,7 @@ from pytest_inferslo.backends.probe import Probe
 from pytest_inferslo.backends.process import ServerProcess, StopReport
 from pytest_inferslo.backends.protocol import BackendOptions, Launch
 from pytest_inferslo.backends.readiness import Ready, described, redacted
+from pytest_inferslo.backends.simulated_pace import SimulatedPace, read_pace
 from pytest_inferslo.backends.supervisor import is_same, read_process
 from pytest_inferslo.core.endpoint import Endpoint
 from pytest_inferslo.errors import BackendDiedError, BackendError
@@ -123,6 +124,13 @@ class RunningServer:
         if time.monotonic() - since >= _STAYS_HEALTHY_S:
             self.notes.append(f"process {lost[0]} of the server ended while it stayed healthy")
             del self._at_ready[lost[0]]
+
+    def paces(self) -> dict[str, SimulatedPace]:
+        """How late a simulator was so far, by the server's name; nothing of a real engine."""
+        if not self.simulated or self.metrics_url is None:
+            return {}
+        pace = read_pace(self._probe.get_url(self.metrics_url, _IDLE_TIMEOUT_S).text)
+        return {self.name: pace} if pace is not None else {}
 
     def reset_between_scenarios(self) -> bool:
         """Empties the prefix cache; False when the server offers no way to.

@@ -77,6 +77,12 @@ def _errors(facts: Facts, record: Record) -> float | None:
     return float(len(record.get("errors") or ()))
 
 
+def _simulator_lag(facts: Facts, record: Record) -> float | None:
+    """A step more than a second late makes the simulated clock jump: no percentile hides that."""
+    seen = record.get("simulator")
+    return max(seen["lag_p99_ns"], 1e9 if seen["resyncs"] else 0.0) if seen else None
+
+
 _T, _S, _C = Dimension.TIME, Dimension.SHARE, Dimension.COUNT
 
 GUARDS: dict[str, Guard] = {
@@ -103,6 +109,8 @@ GUARDS: dict[str, Guard] = {
               required=False, advice="the load generator ran out of CPU: give it more workers"),
         Guard("loop_lag", _T, 50e6, "p99 of the workers' event-loop lag", _fact("loop_lag_p99_ns"),
               required=False, advice="the workers were starved: use more of them or a quieter machine"),
+        Guard("simulator_lag", _T, 100e6, "p99 of how late the simulator's own steps ended", _simulator_lag,
+              required=False, advice="the machine is too slow for the simulator's profile: these are its times"),
         Guard("lost_worker", _C, 0.0, "workers that went away", _fact("lost_workers"),
               advice="part of the load and of its record is gone"),
         Guard("server_survived", _C, 0.0, "errors of the run itself", _errors,
@@ -127,6 +135,8 @@ def check(policy: Policy, facts: Facts, record: Record) -> tuple[GuardFinding, .
 
 
 def _threshold(guard: Guard, policy: Policy, record: Record) -> float | None:
+    if guard.name == "simulator_lag" and "simulator" not in record:
+        return None
     if guard.name in policy.guards:
         return policy.guards[guard.name]
     if guard.name == "burst_delivery" and not any(o.metric.name in _CHUNK_METRICS for o in policy.judged()):

@@ -513,6 +513,8 @@ def test_a_weighted_score_with_key_objectives(limit: str, weight: int, key: bool
         ({"workers": [{"cpu_share": 0.99}]}, "loadgen_cpu"),
         ({"workers": [{"loop_lag_p99_ns": 2e9}]}, "loop_lag"),
         ({"counts": {"intended": 950}}, "mismatch"),
+        ({"simulator": {"steps": 9, "lag_p99_ns": 200e6, "resyncs": 0}}, "simulator_lag"),
+        ({"simulator": {"steps": 9, "lag_p99_ns": 1e6, "resyncs": 1}}, "simulator_lag"),
     ],
 )
 def test_a_broken_guard_makes_the_run_invalid(change: dict[str, Any], guard: str) -> None:
@@ -524,6 +526,16 @@ def test_a_broken_guard_makes_the_run_invalid(change: dict[str, Any], guard: str
     verdict = verdict_of(off, rows, record_of(30, 900, **change))
     assert verdict.status is PASS
     assert f"guard {guard} is switched off by the policy" in verdict.notes
+
+
+@pytest.mark.parametrize("seen", [None, {"steps": 9, "lag_p99_ns": 100e6, "resyncs": 0}])
+def test_a_simulator_that_kept_its_pace_or_could_not_be_asked_is_trusted(seen: Any) -> None:
+    rows = rows_of(spread(900, 20), rate=30)
+    verdict = verdict_of("ttft p99 <= 1s", rows, record_of(30, 900, simulator=seen))
+    assert verdict.status is PASS
+    assert "simulator_lag" in [guard.name for guard in verdict.guards]
+    engine = verdict_of("ttft p99 <= 1s", rows, record_of(30, 900))
+    assert "simulator_lag" not in [guard.name for guard in engine.guards]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ objectives:
 guards:
   send_lag: 500ms
   loop_lag: 2s
+  simulator_lag: 2s
 {more}
 """
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pytest_inferslo.backends.simulated.engine import Engine
 from pytest_inferslo.backends.simulated.engine_stats import Histogram
+from pytest_inferslo.backends.simulated.pace import Pace
 
 _STARTED = time.time()
 
@@ -101,19 +102,21 @@ def render_process() -> str:
     return out.text()
 
 
-def render_engine(engine: Engine, model: str, simulator: Mapping[str, float]) -> str:
-    """Everything about the engine; `simulator` holds gauges of the simulator itself, by name."""
+def render_engine(engine: Engine, model: str, pace: Pace) -> str:
+    """Everything about the engine, and how late the simulator itself was."""
     out = Exposition({"engine": "0", "model_name": model})
     _state(out, engine)
     _counts(out, engine)
     _latencies(out, engine)
     _configuration(out, engine)
-    for name, value in simulator.items():
-        out.gauge(
-            f"inferslo_simulated_{name}",
-            "A figure of the simulator itself, not of the simulated engine.",
-            value,
-        )
+    own = "A figure of the simulator itself, not of the simulated engine."
+    for name, value in (
+        ("lag_seconds", pace.lag),
+        ("lag_seconds_max", pace.largest_lag),
+        ("resyncs", pace.resyncs),
+    ):
+        out.gauge(f"inferslo_simulated_{name}", own, value)
+    out.histogram("inferslo_simulated_step_lag_seconds", own, pace.lags)
     return out.text()
 
 

@@ -6,12 +6,14 @@ from collections.abc import Callable
 from typing import Protocol
 
 from pytest_inferslo.backends.simulated.engine import Engine
+from pytest_inferslo.backends.simulated.engine_stats import Histogram
 from pytest_inferslo.backends.simulated.sequences import Request, Step
 
 _RESYNC_S = 1.0
 """Past this lag the simulated clock jumps to the wall clock: the machine is too slow for the profile."""
 
 _EARLY_S = 1e-4
+_LAGS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 
 class Timer(Protocol):
@@ -35,6 +37,7 @@ class Pace:
         self.engine = engine
         self.lag = 0.0
         self.largest_lag = 0.0
+        self.lags = Histogram(_LAGS_S)
         self.resyncs = 0
         self._paused_until = 0.0
         self._deliver = deliver
@@ -86,6 +89,7 @@ class Pace:
     def _measure_lag(self, step: Step, now: float) -> None:
         self.lag = now - step.end
         self.largest_lag = max(self.largest_lag, self.lag)
+        self.lags.observe(self.lag)
         if self.lag > _RESYNC_S:
             self.resyncs += 1
             step.end = now

@@ -48,9 +48,7 @@ class _Control:
 
     async def metrics(self, exchange: Exchange) -> None:
         server = self._server
-        pace = server.pace
-        figures = {"lag_seconds": pace.lag, "lag_seconds_max": pace.largest_lag, "resyncs": pace.resyncs}
-        text = render_process() + render_engine(server.engine, server.settings.models[0], figures)
+        text = render_process() + render_engine(server.engine, server.settings.models[0], server.pace)
         exchange.reply(200, text.encode(), "text/plain; version=0.0.4; charset=utf-8")
 
     async def load(self, exchange: Exchange) -> None:
