@@ -7,8 +7,8 @@ from typing import Any
 
 from pytest_inferslo.core.arrivals import ClosedLoop
 from pytest_inferslo.loadgen.connection import Connection
+from pytest_inferslo.loadgen.ending import Ending
 from pytest_inferslo.loadgen.engine import Engine, clock
-from pytest_inferslo.loadgen.whole_answers import Ending
 from pytest_inferslo.loadgen.workload import Workload
 
 _NEVER = 1 << 62
@@ -80,9 +80,10 @@ class ClosedLoopEngine(Engine):
         elif self._thinks:
             self._wait(following)
         else:
-            if not self._next:
+            following_rows = self._next
+            if not following_rows:
                 self._run_callback(self._send_next)
-            self._next.append(following)
+            following_rows.append(following)
 
     def _send_following(self) -> None:
         """Once what has come is read: it needs no reading that waits for sends, and the server is woken once."""
@@ -118,8 +119,9 @@ class ClosedLoopEngine(Engine):
         """The row of the same user's next request; None when that would be due after the schedule's end."""
         if self._stopped:
             return None
-        index = self.workload.index[row] + self._users
+        workload = self.workload
+        index = workload.index[row] + self._users
         due = end - self._epoch
         if self._thinks:
             due += self._arrivals.think_ns(self._seed, index)
-        return self.workload.add_row(index, due) if due < self._end else None
+        return workload.add_row(index, due) if due < self._end else None

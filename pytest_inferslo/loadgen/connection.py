@@ -13,10 +13,10 @@ import time
 from typing import Any, Protocol
 
 from pytest_inferslo.core.samples import ABSENT, Outcome
+from pytest_inferslo.loadgen.ending import Ending
 from pytest_inferslo.loadgen.reply import Reply
 from pytest_inferslo.loadgen.stamps import ANCILLARY_SIZE, Stamps, unpack_timespec
 from pytest_inferslo.loadgen.target import Address, Target
-from pytest_inferslo.loadgen.whole_answers import Ending
 
 READ_SIZE = 65536
 _READ, _WRITE = 1, 2

@@ -12,12 +12,12 @@ from typing import Any
 from pytest_inferslo.core.samples import ABSENT, Outcome
 from pytest_inferslo.loadgen.connection import Connection
 from pytest_inferslo.loadgen.deadlines import Deadlines
+from pytest_inferslo.loadgen.ending import Ending
 from pytest_inferslo.loadgen.order import WorkerRecord
 from pytest_inferslo.loadgen.pool import SPARE_CONNECTIONS, NoConnection, Pool
 from pytest_inferslo.loadgen.recorder import Recorder
 from pytest_inferslo.loadgen.reply import Reply
 from pytest_inferslo.loadgen.stamps import Stamps
-from pytest_inferslo.loadgen.whole_answers import Ending
 from pytest_inferslo.loadgen.workload import Workload
 
 clock = time.monotonic_ns
@@ -42,12 +42,14 @@ class Dispatch:
         self.record = record
         self.sent = 0
         self.in_flight = 0
+        self._mixed = workload.mixed
         self._max_in_flight = max(1, scenario.max_in_flight // share)
         self._deadlines = Deadlines(scenario.timeouts)
         limit = max(1, scenario.max_connections // share)
         self.pool = Pool(
             loop, self, workload.targets, self._new_reply, limit, self._deadlines.connect, record
         )
+        self._only = workload.targets[0] if len(workload.targets) == 1 else None
         #: an open loop may need more connections at any time
         self._grows = scenario.open_loop
 
@@ -70,7 +72,7 @@ class Dispatch:
 
     def _send(self, row: int) -> None:
         workload = self.workload
-        target = workload.targets[workload.places[row][1]]
+        target = self._only or workload.targets[workload.places[row][1]]
         request, prompt_hash = workload.request(row)
         if self.in_flight >= self._max_in_flight:
             detail = f"{self._max_in_flight} requests in flight already"
@@ -92,7 +94,7 @@ class Dispatch:
     def _send_on(self, connection: Connection, row: int, request: bytes, prompt_hash: int) -> None:
         connection.row = row
         connection.prompt_hash = prompt_hash
-        if self.workload.mixed:
+        if self._mixed:
             connection.reply.speak(*self.workload.kind(row))
         self.in_flight += 1
         self.sent += 1

@@ -14,11 +14,11 @@ from typing import Any
 from pytest_inferslo.core.samples import Outcome
 from pytest_inferslo.loadgen.connection import Connection
 from pytest_inferslo.loadgen.dispatch import Dispatch, clock
+from pytest_inferslo.loadgen.ending import Ending
 from pytest_inferslo.loadgen.lag import LoopLag
 from pytest_inferslo.loadgen.order import WorkerRecord
 from pytest_inferslo.loadgen.pacing import pacer
 from pytest_inferslo.loadgen.recorder import Recorder
-from pytest_inferslo.loadgen.whole_answers import Ending
 from pytest_inferslo.loadgen.workload import Workload
 
 _TICK_SECONDS = 0.01

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from array import array
 from typing import Any, NamedTuple
 
@@ -10,13 +9,20 @@ import numpy as np
 
 from pytest_inferslo.core.histogram import fold_gaps
 from pytest_inferslo.core.samples import ABSENT, SAMPLE_DTYPE, Outcome, Rows, SampleBatch
-from pytest_inferslo.loadgen.whole_answers import Ending
+from pytest_inferslo.loadgen.ending import ENDING, INT64, Ending, packing
 
-_FORMATS = {"<i8": "q", "<i4": "i", "<i2": "h", "|i1": "b"}
-_ROW = struct.Struct("<" + "".join(_FORMATS[SAMPLE_DTYPE[name].str] for name in SAMPLE_DTYPE.names or ()))
+_NAMES = SAMPLE_DTYPE.names or ()
+_ROW = packing(*_NAMES)
+_PLACE = packing(*_NAMES[_NAMES.index("outcome") + 1 :])
+#: A row whose later columns are packed already.
+_WHOLE_ROW = packing(*_NAMES[: _NAMES.index("prompt_tokens")], more=f"{ENDING.size}s{_PLACE.size}s")
 _FIRST_CAPACITY = 8192
 
+_SIZE = _ROW.size
 _SUCCESS = Outcome.SUCCESS
+_pack_whole_row = _WHOLE_ROW.pack_into
+
+Place = tuple[int, int, int]  # stream, endpoint, adapter
 
 
 class Recorder:
@@ -30,8 +36,8 @@ class Recorder:
         self._worker = worker
         self._buffer = bytearray(_ROW.size * _FIRST_CAPACITY)
         self._at = 0
-        self._gaps = array("q")
-        self._gap_counts = array("q")
+        self._gaps = array(INT64)
+        self._places: dict[Place, bytes] = {}
 
     def add(
         self,
@@ -40,7 +46,7 @@ class Recorder:
         intended: int,
         sent: int,
         prompt_hash: int,
-        place: tuple[int, int, int],
+        place: Place,
     ) -> None:
         """`intended` is relative to the epoch; `sent` and the reply's times are monotonic ns, or ABSENT.
 
@@ -79,7 +85,6 @@ class Recorder:
         )  # fmt: skip
         self._at = at + _ROW.size
         if outcome is _SUCCESS:
-            self._gap_counts.append(len(gaps))
             if gaps:
                 self._gaps.extend(gaps)
         else:
@@ -93,44 +98,34 @@ class Recorder:
         intended: int,
         sent: int,
         prompt_hash: int,
-        place: tuple[int, int, int],
+        place: Place,
     ) -> None:
-        """A success that came whole at `t` (monotonic ns); the rest as in `add`."""
+        """A success that came whole, with one output, at `t` (monotonic ns); the rest as in `add`."""
         epoch = self.epoch
         at = self._at
-        if at == len(self._buffer):
-            self._buffer.extend(bytes(at))
+        buffer = self._buffer
+        if at == len(buffer):
+            buffer.extend(bytes(at))
         t -= epoch
-        stream, endpoint, adapter = place
-        chunks, bursts, content, prompt_tokens, cached_tokens, output_tokens, reasoning_tokens = ending
-        _ROW.pack_into(
-            self._buffer, at,
+        _pack_whole_row(
+            buffer, at,
             index,
             intended,
             sent - epoch,
             t,
-            t if content else -1,
+            t if ending.content else -1,
             t,
             t,
-            0 if chunks > 1 else -1,
+            -1,
             prompt_hash,
-            prompt_tokens,
-            cached_tokens,
-            output_tokens,
-            reasoning_tokens,
-            chunks,
-            bursts,
-            200,
-            0,
-            stream,
-            endpoint,
-            adapter,
-            self._worker,
+            ending.packed,
+            self._places.get(place) or self._placed(place),
         )  # fmt: skip
-        self._at = at + _ROW.size
-        self._gap_counts.append(chunks - 1)
-        if chunks > 1:
-            self._gaps.extend([0] * (chunks - 1))
+        self._at = at + _SIZE
+
+    def _placed(self, place: Place) -> bytes:
+        packed = self._places[place] = _PLACE.pack(*place, self._worker)
+        return packed
 
     def note(self, outcome: Any, detail: str) -> None:
         """Keeps the first example of each kind of failure."""
@@ -157,9 +152,9 @@ class Recorder:
     def take(self) -> Taken:
         """Everything since the last call. What costs time, folding the gaps, is left to who receives it."""
         samples = bytes(memoryview(self._buffer)[: self._at])
-        taken = Taken(samples, self._gap_counts.tobytes(), self._gaps.tobytes())
+        taken = Taken(samples, self._gaps.tobytes())
         self._at = 0
-        del self._gaps[:], self._gap_counts[:]
+        del self._gaps[:]
         rows = np.frombuffer(samples, SAMPLE_DTYPE)
         self.recorded += len(rows)
         counts = np.bincount(rows["outcome"])
@@ -169,14 +164,14 @@ class Recorder:
 
 
 class Taken(NamedTuple):
-    """Rows of SAMPLE_DTYPE; for each success its number of gaps; all gaps, ns: int64, native."""
+    """Rows of SAMPLE_DTYPE; the gaps of their successes, one request's after another's, ns: int64, native."""
 
     samples: bytes
-    gap_counts: bytes
     gaps: bytes
 
     def batch(self) -> SampleBatch:
         rows = np.frombuffer(self.samples, SAMPLE_DTYPE)
         successes = rows[rows["outcome"] == Outcome.SUCCESS]
-        gap_counts, gaps = np.frombuffer(self.gap_counts, np.int64), np.frombuffer(self.gaps, np.int64)
-        return SampleBatch(rows, fold_gaps(successes, gap_counts, gaps))
+        return SampleBatch(
+            rows, fold_gaps(successes, successes["chunks"] - 1, np.frombuffer(self.gaps, np.int64))
+        )

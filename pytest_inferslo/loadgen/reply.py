@@ -14,6 +14,7 @@ The first failure that was seen stays; what follows it is read only to keep the 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -21,12 +22,13 @@ import orjson
 from pytest_inferslo.core.samples import ABSENT, Outcome
 from pytest_inferslo.loadgen.answer import CONTENT
 from pytest_inferslo.loadgen.dialects import Dialect, End
+from pytest_inferslo.loadgen.ending import Ending
 from pytest_inferslo.loadgen.framing import Head
 from pytest_inferslo.loadgen.http_answer import HttpAnswer
 from pytest_inferslo.loadgen.lexicon import Said, lexicon_of, opening_of
 from pytest_inferslo.loadgen.phrasebook import END_OF_ANSWER, phrasebook_of
 from pytest_inferslo.loadgen.sse import EventSplitter, fields_of
-from pytest_inferslo.loadgen.whole_answers import Ending, whole_answers_of
+from pytest_inferslo.loadgen.whole_answers import whole_answers_of
 
 #: An unstreamed body longer than this is refused; of a failed answer's body so much is kept for the record.
 BODY_LIMIT = 64 * 1024 * 1024
@@ -34,6 +36,10 @@ ERROR_BODY_LIMIT = 2048
 
 _NO_BODY: list[bytes] = []
 _DONE_EVENT = b"data: [DONE]"
+
+
+def _not_known(data: bytes) -> None:
+    """Only streams are known by their bytes."""
 
 
 class Reply(HttpAnswer):
@@ -53,6 +59,7 @@ class Reply(HttpAnswer):
         "_said",
         "_streaming",
         "_whole",
+        "at_once",
         "bursts",
         "first",
         "first_content",
@@ -88,22 +95,17 @@ class Reply(HttpAnswer):
         self._lexicon = lexicon_of(dialect)
         self._phrases = phrasebook_of(self._lexicon)
         self._known = whole_answers_of(self._lexicon)
-
-    def at_once(self, data: bytes) -> Ending | None:
-        """How the answer ended that came whole in its first read, `data`, where that is known without reading
-        it: the reply itself then stays as it was. None in all other cases.
-        """
-        return self._known.ending(data) if self._streaming and not self.started else None
+        #: How the answer ended that came whole in its first read, where that is known without reading it: the
+        #: reply itself then stays as it was. None in all other cases.
+        self.at_once: Callable[[bytes], Ending | None] = self._known.ending if streaming else _not_known
 
     def learn(self, data: bytes) -> None:
         """`data` was all of this answer, in one read."""
-        if self.outcome is Outcome.SUCCESS and self.keep_alive and self._streaming:
+        if self.outcome is Outcome.SUCCESS and self.chunks == 1 and self.keep_alive and self._streaming:
             self._known.learn(data, self.ending())
 
     def ending(self) -> Ending:
         return Ending(
-            self.chunks,
-            self.bursts,
             self.first_content >= 0,
             self.prompt_tokens,
             self.cached_tokens,

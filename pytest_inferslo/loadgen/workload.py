@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from array import array
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -58,7 +59,10 @@ class Workload:
         self._routes = Routes(scenario, endpoints, order.adapters)
         self._warm_until = scenario.window_ns[0]
         self._heads: dict[Place, tuple[bytes, str]] = {}
-        self._ready: dict[int, Request] = {}
+        # ready requests, in lines that are served from their heads: what a load takes next lies beside what it
+        # took last. One line for an open loop, one for each user of a closed one.
+        self._users = getattr(scenario.shape, "users", 1) if schedule.closed else 1
+        self._lines: list[deque[Request]] = [deque() for _ in range(self._users)]
         self._next = 0
         endpoint, adapter = self._routes.choose(schedule.index, schedule.stream)
         self.index = _column(schedule.index)
@@ -98,20 +102,17 @@ class Workload:
         left, enough = _AHEAD_BYTES, time.monotonic_ns() + _CLOSED_AHEAD_NS
         while left > 0 and (size := self.prepare_one()):
             left -= size
-            if not len(self._ready) % _BREATH:
+            if not self._next % _BREATH:
                 breathe()
         if not self.schedule.closed or self._warm_until:
             return
         # the later requests of each user, whose times are not known yet
-        users = getattr(self.scenario.shape, "users", 1)
-        indices = (
-            first + turn * users for turn in range(1, 1 << 30) for first in self.schedule.index.tolist()
-        )
+        firsts = self.schedule.index.tolist()
+        indices = (first + turn * self._users for turn in range(1, 1 << 30) for first in firsts)
         while left > 0 and time.monotonic_ns() < enough:
             index = next(indices)
-            request = self._ready[index] = self._make(
-                index, self._routes.only or self._routes.place(index), -1
-            )
+            request = self._make(index, self._routes.only or self._routes.place(index), -1)
+            self._lines[index % self._users].append(request)
             left -= len(request[0])
 
     def prepare_one(self) -> int:
@@ -120,20 +121,22 @@ class Workload:
         if row >= len(self.schedule):
             return 0
         self._next = row + 1
-        request = self._ready[self.index[row]] = self._make_row(row)
+        request = self._make_row(row)
+        self._lines[self.index[row] % self._users].append(request)
         return len(request[0])
 
     @property
     def ready(self) -> int:
-        return len(self._ready)
+        """How many requests of an open loop are ready."""
+        return len(self._lines[0])
 
     def request(self, row: int) -> Request:
-        """The request of `row`, to be taken once."""
-        found = self._ready.pop(self.index[row], None)
-        if found is None:
-            self._next = max(self._next, row + 1)
-            found = self._make_row(row)
-        return found
+        """The request of `row`, to be taken once, and in their order: an open loop's rows, a user's requests."""
+        line = self._lines[self.index[row] % self._users]
+        if line:
+            return line.popleft()
+        self._next = max(self._next, row + 1)
+        return self._make_row(row)
 
     def _make_row(self, row: int) -> Request:
         return self._make(self.index[row], self.places[row], row)
