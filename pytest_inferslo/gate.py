@@ -18,7 +18,7 @@ from pytest_inferslo.core.verdict import Status
 from pytest_inferslo.errors import InfersloError, ScenarioError
 from pytest_inferslo.judgement import Judged, baseline_levels, judge_runs
 from pytest_inferslo.locust_order import locust_order
-from pytest_inferslo.record import Order
+from pytest_inferslo.record import Order, intended_load
 from pytest_inferslo.reports.junit import junit_properties
 from pytest_inferslo.reports.terminal import ProgressLine, render_verdict
 from pytest_inferslo.rig import BackendUnderTest, Rig
@@ -131,6 +131,9 @@ class LoadOffer:
         named = self._rig.options.baseline
         baseline = RunDirectory.open(Path(named)) if named else None
         judges = [(policy, baseline_levels(baseline, policy)) for policy in self._policies]
+        for policy, levels in judges:
+            if levels is not None and policy.resolved(order.name, *self._backend.names).refers_to("baseline"):
+                levels.refuse_for(intended_load(order))  # rather now than when the load has been offered
         with self._shown(order) as shown:
             if order.locustfile is None:
                 self._rig.check_envelope(order.scenario, shown.starting)

@@ -45,6 +45,20 @@ class Order:
     locustfile: LocustLoad | None = None
 
 
+def intended_load(order: Order) -> Record:
+    """The parts of a record that say what is to be offered, whatever it is offered to."""
+    return {
+        "scenario": {
+            "name": order.name,
+            "file": order.source[0],
+            "line": order.source[1],
+            "definition": order.scenario.describe(),
+            "locustfile": order.locustfile.to_dict() if order.locustfile else None,
+        },
+        "load_seconds": order.load_seconds,
+    }
+
+
 def planned(order: Order, server: Server) -> Record:
     """The record of a run that has not ended. Judged as it is, it is INVALID."""
     scenario = order.scenario
@@ -53,13 +67,7 @@ def planned(order: Order, server: Server) -> Record:
     if server.simulated:
         notes.insert(0, "simulated: no figure of this run says anything about a real engine")
     return {
-        "scenario": {
-            "name": order.name,
-            "file": order.source[0],
-            "line": order.source[1],
-            "definition": scenario.describe(),
-            "locustfile": order.locustfile.to_dict() if order.locustfile else None,
-        },
+        **intended_load(order),
         "policy": order.policies[0] if order.policies else None,
         "policies": list(order.policies),
         "backend": server.record,
@@ -75,7 +83,6 @@ def planned(order: Order, server: Server) -> Record:
         "workers": [],
         "adapters": adapter_names(scenario),
         "absent": {},
-        "load_seconds": order.load_seconds,
         "open_loop": scenario.open_loop,
         "gpus": [],
         "prices": None,

@@ -13,6 +13,7 @@ from pytest_inferslo.core.comparison import evidence_of, level_of
 from pytest_inferslo.core.distribution import Scope
 from pytest_inferslo.core.evidence import Evidence, Rules, not_measured
 from pytest_inferslo.core.finding import finding
+from pytest_inferslo.core.likeness import load_differences
 from pytest_inferslo.core.objective import Objective
 from pytest_inferslo.core.policy import Policy
 from pytest_inferslo.core.pool import Pool
@@ -48,9 +49,10 @@ def judge_together(
     _refuse_unlike([record for _, record in runs])
     pool = Pool(tuple(summary for summary, _ in runs), tuple(record for _, record in runs))
     mine = policy.for_record(pool.record)
-    if baseline is not None and any(o.limit.reference == "baseline" for o in mine.judged()):
+    compared = baseline if mine.refers_to("baseline") else None
+    if compared is not None:
         for record in pool.records:
-            baseline.refuse_for(record)
+            compared.refuse_for(record)
     bench = Bench(mine, pool, baseline)
     guarded = _guards(mine, runs)
     scored = [
@@ -61,7 +63,7 @@ def judge_together(
     penalties = [bench.worst(bench.findings(penalty.promise)) for penalty in mine.rubric.penalties]
     scored += [Scored(found) for found in burn_findings(mine, pool, bench.rules)]
     status, details = score(mine.rubric, scored, penalties)
-    notes = _notes(mine, pool)
+    notes = _notes(mine, pool) + (compared.notes_for(pool.record) if compared is not None else [])
     if status is Status.PASS and not penalties and not any(decides(one.finding) for one in scored):
         # A vetoer that is silent has not agreed.
         status = Status.INCONCLUSIVE
@@ -93,6 +95,14 @@ def _refuse_unlike(records: Sequence[Record]) -> None:
         raise UsageError(
             f"runs of several scenarios ({names}) cannot be judged together: judge each by itself"
         )
+    for record in records[1:]:
+        backends = [(one.get("backend") or {}).get("name") for one in (records[0], record)]
+        changed = load_differences(records[0], record) or (["backend"] if len(set(backends)) > 1 else [])
+        if changed:
+            raise UsageError(
+                f"run {record.get('run_id')} is no repeat of {records[0].get('run_id')} (other {', '.join(changed)}): "
+                "judge each by itself, or put them side by side with `inferslo compare`"
+            )
 
 
 def baseline_from(policy: Policy, summary: Summary, record: Record) -> Baseline:
@@ -112,7 +122,11 @@ def baseline_from(policy: Policy, summary: Summary, record: Record) -> Baseline:
         for guard in guards.check(mine, summary.facts, record)
         if not guard.ok
     ]
-    return Baseline(str(record.get("run_id") or ""), scenario, levels, "; ".join(broken))
+    about = {name: record[name] for name in _ABOUT if name in record}
+    return Baseline(str(record.get("run_id") or ""), scenario, levels, "; ".join(broken), about)
+
+
+_ABOUT = ("scenario", "backend", "host", "gpus", "window", "load_seconds")
 
 
 class Bench:

@@ -345,6 +345,90 @@ def test_a_reference_endpoint_full_of_failures_allows_nothing() -> None:
         assert (found.status, found.observed) == (FAIL, None), found
 
 
+def changed_load(record: dict[str, Any], **definition: Any) -> dict[str, Any]:
+    scenario = record["scenario"]
+    return record | {"scenario": scenario | {"definition": scenario["definition"] | definition}}
+
+
+def earlier_run(**changes: Any) -> dict[str, Any]:
+    return record_of(40, 4_000, run_id="run-0", **changes)
+
+
+def backend_of(**changes: Any) -> dict[str, Any]:
+    return {"name": "vllm", "simulated": False, "endpoints": [{"name": "default", "model": "m"}]} | changes
+
+
+@pytest.mark.parametrize(
+    ("earlier", "said"),
+    [
+        (changed_load(earlier_run(), arrivals={"kind": "poisson"}), r"another load \(other arrivals\)"),
+        (changed_load(earlier_run(), streaming=False), r"another load \(other streaming\)"),
+        (changed_load(earlier_run(load_seconds=3.0), streaming=False), r"another load \(other streaming\)"),
+        (
+            earlier_run(backend=backend_of(simulated=True)),
+            "of a simulator, and the run that is judged is of an engine",
+        ),
+    ],
+)
+def test_a_baseline_that_cannot_be_compared_with_is_refused(earlier: dict[str, Any], said: str) -> None:
+    policy = policy_of("ttft p95 <= 120% of baseline")
+    rows = rows_of(spread(4_000, 20), rate=100)
+    baseline = baseline_from(policy, folded(policy, rows, earlier), earlier)
+    with pytest.raises(UsageError, match=said):
+        verdict_of(policy, rows, record_of(40, 4_000, backend=backend_of()), (), baseline)
+
+
+@pytest.mark.parametrize(
+    ("earlier", "told"),
+    [
+        (earlier_run(backend=backend_of()), []),
+        (earlier_run(backend=backend_of(name="sglang")), ["backend: sglang, not vllm"]),
+        (earlier_run(backend=backend_of(version="0.8")), ["version: 0.8, not 0.9"]),
+        (earlier_run(backend=backend_of(endpoints=[{"name": "default", "model": "n"}])), ["model: n, not m"]),
+        (earlier_run(gpus=[{"name": "L4"}]), ["GPUs: L4, not none"]),
+        (
+            earlier_run(host={"cpu_model": "b", "memory_allowed": 8 << 30}),
+            ["CPU: b, not a", "memory: 8 GiB, not 4 GiB"],
+        ),
+        (record_of(20, 4_000, run_id="run-0"), ["measured seconds: 20, not 40"]),
+        (changed_load(earlier_run(load_seconds=40.0), arrivals={"kind": "poisson"}), []),
+        (
+            changed_load(earlier_run(), seed=7, timeouts={"stall": 1}),
+            ["timeouts: {'stall': 1}, not {'stall': 2}"],
+        ),
+    ],
+)
+def test_what_a_baseline_has_other_than_the_run_is_told(earlier: dict[str, Any], told: list[str]) -> None:
+    policy = policy_of("ttft p95 <= 120% of baseline")
+    rows = rows_of(spread(4_000, 20), rate=100)
+    if "simulated" not in earlier["backend"]:
+        earlier = earlier | {"backend": backend_of()}
+    baseline = baseline_from(policy, folded(policy, rows, earlier), earlier)
+    mine = record_of(
+        40, 4_000, backend=backend_of(version="0.9"), host={"cpu_model": "a", "memory_allowed": (4 << 30) + 9}
+    )
+    verdict = verdict_of(policy, rows, changed_load(mine, timeouts={"stall": 2}), (), baseline)
+    assert [note for note in verdict.notes if "baseline" in note] == [
+        f"the baseline run-0 differs in {difference}" for difference in told
+    ]
+    assert json.loads(json.dumps(baseline.to_dict()))["about"]["window"] == earlier["window"]
+
+
+def test_runs_of_other_loads_or_servers_are_no_repeats() -> None:
+    policy, rows = policy_of("ttft p95 <= 1s"), rows_of(spread(900, 20), rate=30)
+    first = record_of(30, 900, backend=backend_of())
+    for second in (
+        changed_load(first, arrivals={"kind": "poisson"}) | {"run_id": "run-2"},
+        first | {"backend": backend_of(name="sglang"), "run_id": "run-2"},
+    ):
+        runs = [(folded(policy, rows, record), record) for record in (first, second)]
+        with pytest.raises(UsageError, match="run-2 is no repeat of run-1"):
+            judge_together(policy, runs)
+    repeat = changed_load(first, seed=1) | {"run_id": "run-2"}
+    runs = [(folded(policy, rows, record), record) for record in (first, repeat)]
+    assert judge_together(policy, runs).status is PASS
+
+
 def test_an_invalid_baseline_is_refused() -> None:
     policy = policy_of("ttft p95 <= 120% of baseline")
     rows = rows_of(spread(4_000, 20), rate=100)

@@ -90,7 +90,7 @@ def test_no_promise_passes_without_a_number_that_keeps_it(seed: int) -> None:
     rng = np.random.default_rng(seed)
     earlier, record, readings = any_run(rng, "run-0")
     baseline = baseline_from(POLICY, folded(POLICY, earlier, record, readings), record)
-    baseline = replace(baseline, invalid="")
+    baseline = replace(baseline, invalid="", about={})
     given = baseline if baseline.levels and rng.random() < 0.7 else None
     rows, record, readings = any_run(rng, "run-1")
     verdict = judge(POLICY, folded(POLICY, rows, record, readings, given), record, baseline=given)
