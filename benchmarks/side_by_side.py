@@ -1,0 +1,79 @@
+"""What the benchmarks of the load engine share: one core for the server, one for what generates the load."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+
+from pytest_inferslo.core.arrivals import Arrivals
+from pytest_inferslo.core.endpoint import Endpoint
+from pytest_inferslo.core.prompts import synthetic
+from pytest_inferslo.core.samples import Rows
+from pytest_inferslo.core.scenario import Scenario
+from pytest_inferslo.loadgen.offer import LoadGenerator, LoadOrder, LoadResult, Progress
+from pytest_inferslo.storage.samples import read_batches
+
+SERVER_CORE, GENERATOR_CORE = 0, min(1, (os.cpu_count() or 1) - 1)
+
+
+def pinned(core: int, *command: str) -> list[str]:
+    return ["taskset", "-c", str(core), *command]
+
+
+@contextmanager
+def null_server(*options: str) -> Iterator[tuple[str, psutil.Process]]:
+    command = pinned(SERVER_CORE, sys.executable, "-m", "pytest_inferslo.servers.null", *options)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        try:
+            yield f"http://127.0.0.1:{server.stdout.readline().strip()}", psutil.Process(server.pid)
+        finally:
+            server.terminate()
+
+
+class Ours:
+    """A real master and one worker. The worker has its core to itself, unless the master is put there too."""
+
+    def __init__(self, folder: Path, *, master_core: int = SERVER_CORE) -> None:
+        self._folder = folder
+        self._master_core = master_core
+        self._runs = 0
+        self.generator = LoadGenerator(folder / "logs")
+
+    def offer(
+        self,
+        url: str,
+        arrivals: Arrivals,
+        seconds: float,
+        *,
+        stamps: str = "kernel",
+        on_progress: Callable[[Progress], None] | None = None,
+        keep: bool = True,
+        **fields: Any,
+    ) -> tuple[LoadResult, Rows]:
+        scenario = Scenario(arrivals=arrivals, prompts=synthetic(64, 1), duration=seconds, drain=5, **fields)
+        self._runs += 1
+        directory = self._folder / f"run{self._runs}"
+        order = LoadOrder(scenario.to_dict(), [Endpoint(url, "m").to_dict()], [], 1, str(directory), stamps)
+        self.generator._wait_until_ready()
+        master, worker = self.generator.pids()
+        os.sched_setaffinity(master, {self._master_core})
+        os.sched_setaffinity(worker, {GENERATOR_CORE})
+        result = self.generator.offer(order, on_progress=on_progress)
+        rows = np.concatenate([b.samples for b in read_batches(directory)]) if keep else np.empty(0)
+        shutil.rmtree(directory)
+        if result.errors or (keep and (rows["outcome"] != 0).any()):
+            print("   !", result.outcomes, result.errors)
+        return result, rows
+
+    def close(self) -> None:
+        self.generator.close()
