@@ -64,6 +64,12 @@ def planned(order: Order, server: Server) -> Record:
     scenario = order.scenario
     start, end = scenario.window_ns
     notes = list(order.notes)
+    answers = server.answers(named_adapters(scenario))
+    notes += [
+        f"{answer['endpoint']}: asked for model {answer['asked']!r}, the server answers as {answer['answered']!r}"
+        for answer in answers
+        if answer["answered"] not in (None, answer["asked"])
+    ]
     if server.simulated:
         notes.insert(0, "simulated: no figure of this run says anything about a real engine")
     return {
@@ -71,6 +77,7 @@ def planned(order: Order, server: Server) -> Record:
         "policy": order.policies[0] if order.policies else None,
         "policies": list(order.policies),
         "backend": server.record,
+        "answers": answers,
         "host": fingerprint(),
         "command": sys.argv,
         "versions": _versions(),
@@ -137,6 +144,12 @@ def adapter_names(scenario: Scenario) -> list[str]:
             name for stream in scenario.streams if stream.adapters for name in stream.adapters.names
         )
     )
+
+
+def named_adapters(scenario: Scenario) -> list[str]:
+    """Those that requests name as their model; a header that names one is a gateway's, which answers as it likes."""
+    chosen = [stream.adapters for stream in scenario.streams if stream.adapters is not None]
+    return list(dict.fromkeys(name for each in chosen if each.route == "model" for name in each.names))
 
 
 def _versions() -> dict[str, str]:

@@ -28,6 +28,13 @@ class Proof:
     answer: Answer
     hopeless: bool = False
 
+    @property
+    def answered_as(self) -> str | None:
+        """The model that the answer names; None where it names none."""
+        body = self.answer.json()
+        named = body.get("model") or body.get("model_name") if self.way and isinstance(body, dict) else None
+        return named if isinstance(named, str) else None
+
 
 def complete(probe: Probe, model: str, timeout_s: float) -> Proof:
     """Asks for four tokens by the dialect of the endpoint, else for an embedding or an inference on zeros."""

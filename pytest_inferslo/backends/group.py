@@ -119,6 +119,14 @@ class RunningGroup:
             "members": [server.record for server in self.servers],
         }
 
+    def answers(self, adapters: Sequence[str] = ()) -> list[dict[str, str | None]]:
+        """As which models the members answer, see RunningServer."""
+        return [
+            answer | {"endpoint": server.name}
+            for server in self.servers
+            for answer in server.answers(adapters)
+        ]
+
     def check(self) -> None:
         """Raises BackendDiedError when any member is gone."""
         for server in self.servers:

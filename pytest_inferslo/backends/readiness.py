@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from pytest_inferslo.backends import ports
-from pytest_inferslo.backends.completions import complete
+from pytest_inferslo.backends.completions import Proof, complete
 from pytest_inferslo.backends.probe import Answer, Probe, shown
 from pytest_inferslo.backends.process import ServerProcess
 from pytest_inferslo.backends.protocol import Launch, StartProgress
@@ -32,11 +32,13 @@ _SERVER_ERRORS = 5
 
 @dataclass(frozen=True)
 class Ready:
-    """What was proven: the endpoint with its model's name, what completed, the LoRA adapters listed."""
+    """What was proven: the endpoint with its model's name, what completed, the LoRA adapters listed, and the model
+    that the completion named as its own."""
 
     endpoint: Endpoint
     proved_by: str
     adapters: tuple[str, ...]
+    answered_as: str | None = None
 
 
 class Readiness:
@@ -65,11 +67,11 @@ class Readiness:
             if self._launch.models_path is not None:
                 listing = self._until("model", probe, lambda: self._listed(probe))
             endpoint = replace(endpoint, model=self._choose_model(endpoint, listing))
-            way = self._until("first completion", probe, lambda: self._completes(probe, endpoint.model))
+            proof = self._until("first completion", probe, lambda: self._completes(probe, endpoint.model))
             self._refuse_strangers(endpoint)
         finally:
             probe.close()
-        return Ready(endpoint, way, listing.adapters)
+        return Ready(endpoint, proof.way, listing.adapters, proof.answered_as)
 
     def _is_healthy(self, probe: Probe) -> bool | Answer:
         answer = probe.get(self._launch.health_path or "", _PROBE_TIMEOUT_S)
@@ -97,12 +99,12 @@ class Readiness:
             raise self._failure("model", f"{shown(endpoint.url)} serves {listing}: choose one with --model")
         return listing.models[0]
 
-    def _completes(self, probe: Probe, model: str) -> str | Answer:
+    def _completes(self, probe: Probe, model: str) -> Proof | Answer:
         errors = 0
         while True:
             proof = complete(probe, model, max(1.0, self._left()))
             if proof.way:
-                return proof.way
+                return proof
             errors += proof.answer.status >= 500 and proof.answer.status != 503
             if proof.hopeless or errors >= _SERVER_ERRORS:
                 hint = (

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
+from pytest_inferslo.backends.completions import complete
 from pytest_inferslo.backends.leftovers import GpuMemory, Leftovers
 from pytest_inferslo.backends.probe import Probe
 from pytest_inferslo.backends.process import ServerProcess, StopReport
@@ -20,6 +21,7 @@ from pytest_inferslo.errors import BackendDiedError, BackendError
 _HEALTH_TIMEOUT_S = 1.0
 _IDLE_TIMEOUT_S = 10.0
 _STAYS_HEALTHY_S = 5.0
+_MOST_ASKED = 32  # of a server that knows none of a scenario's adapters
 _SIMULATED_SUFFIX = "+simulated"  # of the version that the embedded simulator reports, wherever it runs
 
 
@@ -88,6 +90,18 @@ class RunningServer:
             "ready_seconds": round(self.ready_seconds, 3),
             "proved_by": self._ready[0].proved_by,
         }
+
+    def answers(self, adapters: Sequence[str] = ()) -> list[dict[str, str | None]]:
+        """As which model it answered the first completion, and answers each of `adapters` that it does not list.
+
+        `endpoint`, `asked`, and `answered`: None where the answer named no model, or none came. What it lists is not
+        asked: that would load adapters which a scenario may want to find cold.
+        """
+        endpoint = self.endpoints[0]
+        found = [(endpoint.model, self._ready[0].answered_as)]
+        for name in [name for name in adapters if name not in self.adapters][:_MOST_ASKED]:
+            found.append((name, complete(self._probe, name, _IDLE_TIMEOUT_S).answered_as))
+        return [{"endpoint": endpoint.name, "asked": asked, "answered": named} for asked, named in found]
 
     def check(self) -> None:
         """Raises BackendDiedError when the server, or a process that it needs, is gone.

@@ -115,6 +115,36 @@ def test_a_model_that_does_not_chat(
     assert server.record["proved_by"] == offered
 
 
+def test_as_which_model_a_server_answers(
+    server_at: Callable[..., FakeServer], options: BackendOptions
+) -> None:
+    """One that takes any name and answers with its own; what it lists is not asked again."""
+    asked = []
+
+    def chat(body: Any) -> tuple[int, Any]:
+        asked.append(body["model"])
+        return 200, {"model": "base-2026", "choices": [{"message": {"content": "Hi"}}]}
+
+    listed = listing({"id": "base"}, {"id": "listed", "parent": "base"})
+    pages = {"GET /v1/models": lambda _: (200, listed), "POST /v1/chat/completions": chat}
+    with attach(server_at(pages), options) as server:
+        assert server.answers(["listed", "other"]) == [
+            {"endpoint": "default", "asked": "base", "answered": "base-2026"},
+            {"endpoint": "default", "asked": "other", "answered": "base-2026"},
+        ]
+    assert asked == ["base", "other"]
+
+
+def test_an_honest_server_answers_as_what_it_was_asked_for(
+    server_at: Callable[..., FakeServer], options: BackendOptions
+) -> None:
+    with attach(server_at(completion_pages("a") | MODELS), options) as server:
+        assert server.answers(["unknown"]) == [
+            {"endpoint": "default", "asked": "a", "answered": "a"},
+            {"endpoint": "default", "asked": "unknown", "answered": None},
+        ]
+
+
 @pytest.mark.parametrize(
     "body",
     [

@@ -612,6 +612,19 @@ def test_a_broken_guard_makes_the_run_invalid(change: dict[str, Any], guard: str
     assert f"guard {guard} is switched off by the policy" in verdict.notes
 
 
+@pytest.mark.parametrize(
+    ("answered", "status"),
+    [("m", PASS), (None, PASS), ("m-2026", INVALID)],
+    ids=["the same", "unnamed", "another"],
+)
+def test_a_policy_may_insist_on_the_model_that_was_asked_for(answered: str | None, status: Status) -> None:
+    rows = rows_of(spread(900, 20), rate=30)
+    record = record_of(30, 900, answers=[{"endpoint": "default", "asked": "m", "answered": answered}])
+    insists = policy_of("ttft p99 <= 1s", guards={"other_model": "0 times"})
+    assert verdict_of(insists, rows, record).status is status
+    assert verdict_of("ttft p99 <= 1s", rows, record).status is PASS
+
+
 @pytest.mark.parametrize("seen", [None, {"steps": 9, "lag_p99_ns": 100e6, "resyncs": 0}])
 def test_a_simulator_that_kept_its_pace_or_could_not_be_asked_is_trusted(seen: Any) -> None:
     rows = rows_of(spread(900, 20), rate=30)
