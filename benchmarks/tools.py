@@ -11,7 +11,7 @@ sustained   streams of 16 chunks (first after 20 ms, then every 5 ms) at ever hi
             says itself.
 error       a 20 ms server's own ttft, less the (service) ttft that the tool reports.
 
-CPU is that of the whole core while requests arrived: the tool, all its processes, and the kernel for them.
+CPU is that of all processes on the generator's core while requests arrived, and of the kernel on their behalf.
 It takes half an hour; in pieces: `--only TOOL`, `--rates N,N`, `--rounds N`, and `--record FILE`, to which runs
 are added and from whose runs the tables are made.
 """
@@ -27,18 +27,16 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
+from observe import observe
 from peers.commands import TOOLS, Load, Report, Tool
-from side_by_side import GENERATOR_CORE, SERVER_CORE, Ours, null_server, pinned
+from side_by_side import GENERATOR_CORE, SERVER_CORE, Ours, pinned
 
 from pytest_inferslo.core.arrivals import constant
 
@@ -57,70 +55,6 @@ ANSWERS = ("--first-ms", "20")
 MODEL_SCRIPT = Path(__file__).parent.parent / "tests" / "engines" / "make_model.py"
 
 Run = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Seen:
-    """By the server and by the core: when requests arrived (ns, sorted), what it took to the first token (ns),
-    and the core's busy time (s) at moments (ns).
-    """
-
-    arrivals: np.ndarray
-    spent: np.ndarray
-    moments: np.ndarray
-    busy: np.ndarray
-
-    def window(self) -> np.ndarray:
-        begin = self.arrivals[0] + 1_000_000_000
-        end = begin + (SECONDS - 2) * 1_000_000_000
-        return self.arrivals[(self.arrivals >= begin) & (self.arrivals < end)]
-
-    def rate(self) -> float:
-        return len(self.window()) / (SECONDS - 2)
-
-    def send_lag_p99(self, rate: int) -> float:
-        """ms"""
-        window = self.window()
-        late = window - np.arange(len(window)) * (1e9 / rate)
-        return float(np.percentile(late, 99) - np.percentile(late, 1)) / 1e6
-
-    def cpu_per_request(self) -> float:
-        """us"""
-        window = self.window()
-        busy = np.interp([window[0], window[-1]], self.moments, self.busy)
-        return float(busy[1] - busy[0]) / len(window) * 1e6
-
-
-@contextmanager
-def watched_core() -> Iterator[tuple[list[int], list[float]]]:
-    moments: list[int] = []
-    busy: list[float] = []
-    ended = threading.Event()
-
-    def watch() -> None:
-        while not ended.wait(0.1):
-            times = psutil.cpu_times(percpu=True)[GENERATOR_CORE]
-            moments.append(time.monotonic_ns())
-            busy.append(sum(times[:8]) - times.idle - times.iowait)
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    try:
-        yield moments, busy
-    finally:
-        ended.set()
-        thread.join()
-
-
-def observe(offer: Callable[[str], Report], *options: str) -> tuple[Report, Seen]:
-    with tempfile.NamedTemporaryFile() as log:
-        with null_server(*options, "--truth", log.name) as (url, _), watched_core() as (moments, busy):
-            report = offer(url)
-        pairs = np.fromfile(log.name, np.int64).reshape(-1, 2)
-    if len(pairs) == 0:
-        raise RuntimeError("no request arrived")
-    arrivals = np.sort(pairs[:, 0])
-    return report, Seen(arrivals, pairs[:, 1] - pairs[:, 0], np.array(moments), np.array(busy))
 
 
 def offered_by(tool: Tool, rate: int, model: Path) -> Callable[[str], Report]:
@@ -179,7 +113,7 @@ def generator(who: str, folder: Path, model: Path) -> Iterator[Offering]:
 
 
 def measured(section: str, name: str, offer: Callable[[str], Report], rate: int) -> Run:
-    report, seen = observe(offer, *(STREAMS if section == "sustained" else ANSWERS))
+    report, seen = observe(offer, SECONDS, *(STREAMS if section == "sustained" else ANSWERS))
     even = all(tool.even for tool in TOOLS if tool.name == name)
     lag = seen.send_lag_p99(rate) if even else report.send_lag_p99
     truth = np.percentile(seen.spent, [50, 99]) / 1e6
