@@ -30,11 +30,10 @@ from pytest_inferslo.session import (
     UnofferedLoad,
     scenario_name,
 )
+from pytest_inferslo.shown import Shown
 from pytest_inferslo.storage.run_directory import RunDirectory
 
 if TYPE_CHECKING:
-    from pytest_inferslo.backends import StartProgress
-    from pytest_inferslo.loadgen.offer import Progress
     from pytest_inferslo.loadgen.order import LocustLoad
 
 #: Verdicts by test id, over the tries of one session: a retry must not launder a breach.
@@ -143,7 +142,8 @@ class LoadOffer:
             for repeat in range(order.scenario.repeats):
                 seed = order.scenario.seed + repeat
                 again = replace(order, scenario=replace(order.scenario, seed=seed, repeats=1))
-                runs.append(measure(again, server, generator, judges=judges, on_progress=shown.progress))
+                with shown.waiting(self._rig.before_the_load()):
+                    runs.append(measure(again, server, generator, judges=judges, on_progress=shown.progress))
         return [judge_runs(runs, policy, levels) for policy, levels in judges]
 
     def _order(self, wanted: tuple[Scenario, LocustLoad | None], name: str | None) -> Order:
@@ -235,40 +235,21 @@ class LoadOffer:
         return tries.setdefault(self._item.nodeid, [])
 
     @contextlib.contextmanager
-    def _shown(self, order: Order) -> Iterator[_Shown]:
+    def _shown(self, order: Order) -> Iterator[Shown]:
         """Progress on the real terminal, past pytest's capturing; none from xdist workers, which have no terminal."""
         label = f"{order.name} on {self._backend.label}"
         total_s = order.scenario.window_ns[1] / 1e9
         if hasattr(self._item.config, "workerinput"):
-            yield _Shown(None, label, total_s)
+            yield Shown(None, label, total_s)
             return
         capture = self._item.config.pluginmanager.getplugin("capturemanager")
         with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
             line = ProgressLine(sys.stdout)
             sys.stdout.write("\n")
             try:
-                yield _Shown(line, label, total_s)
+                yield Shown(line, label, total_s)
             finally:
                 line.close()
-
-
-class _Shown:
-    """What the user sees while a test runs: the server coming up, then the load."""
-
-    def __init__(self, line: ProgressLine | None, label: str, total_s: float) -> None:
-        self._line = line
-        self._label = label
-        self._total_s = total_s
-
-    def starting(self, progress: StartProgress) -> None:
-        if self._line is not None:
-            self._line.say(
-                f"{self._label}: starting, {progress.elapsed_s:.0f} s: {progress.step}: {progress.detail}"
-            )
-
-    def progress(self, progress: Progress) -> None:
-        if self._line is not None:
-            self._line.update(progress, self._total_s, label=self._label)
 
 
 def _caller() -> tuple[str, int]:

@@ -180,17 +180,32 @@ class Rig:
         self._take_host(on_progress)
         if self._envelope is None:
             if on_progress is not None and envelope.cached() is None:
-                on_progress(backends.StartProgress(0.0, "measuring what this machine can offer", "once"))
+                on_progress(
+                    backends.StartProgress(
+                        0.0, "measuring what this machine can offer", "some eight seconds, once"
+                    )
+                )
             self._envelope = calibration.ensure()
         self._envelope.check(scenario, self.options.workers + self.options.expect_workers)
 
     def _take_host(self, on_progress: OnProgress | None) -> None:
         """One measured server and one load at a time: the lock is held until the session's end."""
         if not self._host_taken:
-            self._open.enter_context(
-                backends.exclusive(wait_s=_LOCK_WAIT_S, on_wait=lambda who: _tell(on_progress, who))
-            )
+            begun = time.monotonic()
+
+            def tell(who: str) -> None:
+                if on_progress is not None:
+                    waited = time.monotonic() - begun
+                    on_progress(backends.StartProgress(waited, "another load test runs on this host", who))
+
+            self._open.enter_context(backends.exclusive(wait_s=_LOCK_WAIT_S, on_wait=tell))
             self._host_taken = True
+
+    def before_the_load(self) -> str:
+        """What is waited for between a ready server and the first request."""
+        if self.options.expect_workers:
+            return f"waiting for {self.options.expect_workers} workers of other hosts at {self.options.bind}"
+        return "watching the server at rest, and starting the load generator"
 
     def load_generator(self) -> LoadGenerator:
         """The master and its workers; one set serves the whole session."""
@@ -211,11 +226,6 @@ class Rig:
         """Stops all of it; returns what is worth saying about that, such as files that a server left behind."""
         self._open.close()
         return self._fleet.notes if self._fleet is not None else []
-
-
-def _tell(on_progress: OnProgress | None, who: str) -> None:
-    if on_progress is not None:
-        on_progress(backends.StartProgress(0.0, "another load test runs on this host", who))
 
 
 def _file_name(label: str) -> str:

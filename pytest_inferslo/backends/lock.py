@@ -27,13 +27,13 @@ def exclusive(
 ) -> Iterator[None]:
     """Holds the host's lock; it falls with the process, so a crash leaves none behind.
 
-    Waits up to `wait_s` seconds for another holder, telling `on_wait` once who that is. Raises
+    Waits up to `wait_s` seconds for another holder, telling `on_wait` every moment who that is. Raises
     BackendConfigError that names the holder when it keeps the lock longer.
     """
     path = path or default_lock_path()
     # Not truncated on opening: until the lock is ours the text in it belongs to its holder.
     with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600), "r+") as file:
-        deadline, told = time.monotonic() + wait_s, False
+        deadline = time.monotonic() + wait_s
         while not _try_lock(file.fileno()):
             file.seek(0)
             holder = file.read().strip() or "an unknown process"
@@ -42,9 +42,8 @@ def exclusive(
                     f"another load test runs on this host: {holder} holds {path}. Two at once would measure "
                     "each other: wait for it to end, and run load tests without `pytest -n`, or in one group"
                 )
-            if on_wait is not None and not told:
+            if on_wait is not None:
                 on_wait(f"waiting for {holder}")
-                told = True
             time.sleep(0.2)
         file.seek(0)
         file.truncate()

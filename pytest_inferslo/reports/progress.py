@@ -20,10 +20,15 @@ _BAR = 16
 
 
 class LoadProgress(Protocol):
-    """How far a load is: seconds since the schedule's zero (negative before it), and requests so far."""
+    """How far a load is: seconds since the schedule's zero (negative before it), and requests so far.
+
+    `intended`: of the whole schedule; in a closed loop, which has none, those that ended.
+    """
 
     @property
     def elapsed_s(self) -> float: ...
+    @property
+    def intended(self) -> int: ...
     @property
     def sent(self) -> int: ...
     @property
@@ -101,7 +106,8 @@ class ProgressLine:
 
     def _text(self, progress: LoadProgress, total_s: float, label: str, p99_ns: float | None) -> str:
         elapsed = max(0.0, min(progress.elapsed_s, total_s))
-        parts = [f"{elapsed:.0f}/{total_s:.0f} s", *self._rates(), f"in flight {count(progress.in_flight)}"]
+        parts = [f"{elapsed:.0f}/{total_s:.0f} s", f"sent {_sent(progress)}", *self._rates()]
+        parts.append(f"in flight {count(progress.in_flight)}")
         if progress.failed:
             parts.append(f"failed {count(progress.failed)}")
         if p99_ns is not None:
@@ -135,4 +141,10 @@ class ProgressLine:
         if now - then <= 0:
             return []
         sending, finishing = (last_sent - sent) / (now - then), (last_done - done) / (now - then)
-        return [f"sent {sending:,.0f}/s", f"done {finishing:,.0f}/s"]
+        return [f"now {sending:,.0f}/s", f"done {finishing:,.0f}/s"]
+
+
+def _sent(progress: LoadProgress) -> str:
+    """Of how many, where the schedule knows that."""
+    known = progress.intended > progress.succeeded + progress.failed
+    return f"{count(progress.sent)} of {count(progress.intended)}" if known else count(progress.sent)

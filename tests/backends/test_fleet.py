@@ -160,7 +160,8 @@ def test_a_second_holder_of_the_lock_is_refused_or_waits(tmp_path: Path) -> None
         with pytest.raises(BackendConfigError, match=rf"pid {os.getpid()} .* holds {path}"):
             with exclusive(path, wait_s=0.3, on_wait=told.append):
                 pass
-        assert len(told) == 1
+        assert len(told) >= 2  # again and again, so that a reader sees how long it takes
+        assert set(told) == {told[0]}
     with exclusive(path):
         pass
 

@@ -17,6 +17,7 @@ class Progress:
     succeeded: int
     failed: int = 0
     in_flight: int = 0
+    intended: int = 1500
 
 
 class Terminal(io.StringIO):
@@ -54,8 +55,8 @@ def test_off_a_terminal_a_plain_line_comes_every_five_seconds(stream: Terminal, 
     run(ProgressLine(stream, is_tty=False, clock=clock), clock, 20.2)
     lines = stream.getvalue().splitlines()
     assert len(lines) == 5
-    assert lines[0] == "0/30 s, in flight 0, p99 250ms"
-    assert lines[2] == "10/30 s, sent 50/s, done 40/s, in flight 100, p99 250ms"
+    assert lines[0] == "0/30 s, sent 0 of 1,500, in flight 0, p99 250ms"
+    assert lines[2] == "10/30 s, sent 502 of 1,500, now 50/s, done 40/s, in flight 100, p99 250ms"
     assert "\r" not in stream.getvalue()
     assert "\x1b" not in stream.getvalue()
 
@@ -65,7 +66,7 @@ def test_on_a_terminal_one_line_is_redrawn_and_erased(stream: Terminal, clock: C
     run(line, clock, 20.0, step=0.0625)
     drawn = stream.getvalue().split("\r\x1b[K")[1:]
     assert 100 < len(drawn) <= 201, "at most ten a second"
-    assert drawn[-1] == "[###########.....] 20/30 s, sent 50/s, done 40/s, in flight 200, p99 250ms"
+    assert drawn[-1] == "20/30 s, sent 1,000 of 1,500, now 50/s, done 40/s, in flight 200, p99 250ms"
     assert "\n" not in stream.getvalue()
     assert max(map(len, drawn)) <= 79
     line.close()
@@ -75,11 +76,14 @@ def test_on_a_terminal_one_line_is_redrawn_and_erased(stream: Terminal, clock: C
 @pytest.mark.parametrize(
     ("width", "expected"),
     [
-        (100, "poisson on vllm [########........] 15/30 s, in flight 75, failed 25, p99 250ms"),
-        (74, "poisson on vllm 15/30 s, in flight 75, failed 25, p99 250ms"),
-        (56, "poisson o.. 15/30 s, in flight 75, failed 25, p99 250ms"),
-        (44, "15/30 s, in flight 75, failed 25, p99 250ms"),
-        (30, "15/30 s, in flight 75, fail.."),
+        (
+            122,
+            "poisson on vllm [########........] 15/30 s, sent 1,400 of 1,500, in flight 75, failed 25, p99 250ms",
+        ),
+        (96, "poisson on vllm 15/30 s, sent 1,400 of 1,500, in flight 75, failed 25, p99 250ms"),
+        (77, "poisson o.. 15/30 s, sent 1,400 of 1,500, in flight 75, failed 25, p99 250ms"),
+        (66, "15/30 s, sent 1,400 of 1,500, in flight 75, failed 25, p99 250ms"),
+        (51, "15/30 s, sent 1,400 of 1,500, in flight 75, fail.."),
     ],
 )
 def test_on_a_narrow_terminal_the_figures_come_first(
@@ -93,7 +97,9 @@ def test_on_a_narrow_terminal_the_figures_come_first(
 def test_failures_and_drain_are_said(stream: Terminal, clock: Clock) -> None:
     line = ProgressLine(stream, is_tty=False, clock=clock)
     line.update(Progress(31.0, 1400, 1300, 25, 75), 30.0, label="test_bursty")
-    assert stream.getvalue() == "test_bursty 30/30 s, in flight 75, failed 25, draining\n"
+    assert (
+        stream.getvalue() == "test_bursty 30/30 s, sent 1,400 of 1,500, in flight 75, failed 25, draining\n"
+    )
 
 
 def test_the_start_of_a_server_shows_at_the_same_pace(stream: Terminal, clock: Clock) -> None:
@@ -104,12 +110,17 @@ def test_the_start_of_a_server_shows_at_the_same_pace(stream: Terminal, clock: C
     assert stream.getvalue().splitlines() == ["starting vllm: loading?[2J weights u"] * 3
 
 
+def test_a_closed_loop_has_no_whole(stream: Terminal, clock: Clock) -> None:
+    ProgressLine(stream, is_tty=False, clock=clock).update(Progress(3.0, 140, 130, 5, 5, intended=135), 30.0)
+    assert stream.getvalue() == "3/30 s, sent 140, in flight 5, failed 5\n"
+
+
 def test_a_second_load_starts_afresh(stream: Terminal, clock: Clock) -> None:
     line = ProgressLine(stream, is_tty=False, clock=clock)
     run(line, clock, 6.0)
     line.close()
     line.update(Progress(0.5, 25, 20), 30.0)
-    assert stream.getvalue().splitlines()[-1] == "0/30 s, in flight 0"
+    assert stream.getvalue().splitlines()[-1] == "0/30 s, sent 25 of 1,500, in flight 0"
 
 
 def test_close_writes_nothing_when_nothing_was_drawn(stream: Terminal) -> None:
