@@ -163,6 +163,10 @@ class LoadOffer:
             notes.append(
                 f"shortened from {scenario.duration:g} s to {offered.duration:g} s by --load-seconds"
             )
+        elif options.load_seconds:
+            notes.append(
+                f"--load-seconds={options.load_seconds:g} leaves its {scenario.duration:g} s as they are"
+            )
         return Order(
             scenario=offered,
             name=name,

@@ -111,6 +111,8 @@ def run(arguments: argparse.Namespace) -> int:
     directories = [RunDirectory.open(path) for path in arguments.runs]
     policies = policies_of(arguments.slo_policy, [directory.read_record() for directory in directories])
     baseline = RunDirectory.open(arguments.inferslo_baseline) if arguments.inferslo_baseline else None
+    if baseline is not None and not any(policy.refers_to("baseline") for policy in policies):
+        print("inferslo judge: --baseline had no effect: no objective is compared with one", file=sys.stderr)
     judged = [judge_runs(directories, policy, baseline_levels(baseline, policy)) for policy in policies]
     print(_rendered(judged, arguments), end="")
     return worst_exit_code(judged)

@@ -261,10 +261,12 @@ def _number(place: str, given: Any, option: _Option) -> float | int:
 
 
 def _pairs(flag: str, given: list[str], form: str) -> dict[str, str]:
-    pairs = {}
+    pairs: dict[str, str] = {}
     for word in given:
         name, equals, value = word.partition("=")
         if not equals or not name:
             raise pytest.UsageError(f"{flag}={word!r}: expected {form}")
+        if pairs.get(name, value) != value:
+            raise pytest.UsageError(f"{flag}: {name} is given twice, as {pairs[name]!r} and as {value!r}")
         pairs[name] = value
     return pairs

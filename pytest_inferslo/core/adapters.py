@@ -51,20 +51,23 @@ def adapters(
     names: Iterable[str],
     weights: str | Sequence[float] | Mapping[str, float] = "uniform",
     *,
-    exponent: float = 1.0,
+    exponent: float | None = None,
     header: str | None = None,
     base: float = 0.0,
 ) -> Adapters:
     """Requests spread over adapters.
 
-    `weights`: `"uniform"`, `"zipf"` (the k-th name gets 1 / k^exponent), or weights by position or name.
+    `weights`: `"uniform"`, `"zipf"` (the k-th name gets 1 / k^exponent, 1 / k without one), or weights by position or
+    name.
     `header`: the header that names the adapter, for gateways; without it the body's `model` does. `base`: the
     share, 0 to 1, of requests to the base model. Raises ScenarioError.
     """
     listed = fields.names("names", names)
+    if exponent is not None and weights != "zipf":
+        raise fields.refuse("exponent", exponent, "accepted with weights='zipf' alone")
     if isinstance(weights, str):
         fields.one_of("weights", weights, ("uniform", "zipf"))
-        power = exponent if weights == "zipf" else 0.0
+        power = (1.0 if exponent is None else exponent) if weights == "zipf" else 0.0
         shares: tuple[float, ...] = tuple((rank + 1) ** -power for rank in range(len(listed)))
     elif isinstance(weights, Mapping):
         if set(weights) != set(listed):

@@ -32,23 +32,21 @@ import hashlib
 import itertools
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from pytest_inferslo.core.cost import Prices
-from pytest_inferslo.core.document import ListNode, MapNode, Node, Reader
+from pytest_inferslo.core.document import MapNode, Node, Reader
 from pytest_inferslo.core.metrics import Dimension
 from pytest_inferslo.core.objective import Objective
 from pytest_inferslo.core.policy import (
-    DEFAULT_CONFIDENCE,
-    ErrorBudget,
     Override,
     Policy,
     identity,
     merged,
 )
+from pytest_inferslo.core.policy_parents import joined, parents, refuse_disputes
 from pytest_inferslo.core.policy_sections import budget, confidence, guards, prices, promise, rubric
-from pytest_inferslo.core.rubric import Rubric
 from pytest_inferslo.core.units import nearest
 from pytest_inferslo.errors import PolicyError
 
@@ -56,20 +54,6 @@ KEYS = ("policy", "extends", "owner", "description", "confidence", "objectives",
         "error_budget", "prices", "scenarios", "overrides")  # fmt: skip
 _OVERRIDE_KEYS = ("objectives", "remove", "guards", "confidence")
 _OBJECTIVE_KEYS = ("objective", "optional", "severity", "weight", "key")
-
-
-@dataclass
-class _Parts:
-    """What `extends` gave so far."""
-
-    objectives: tuple[Objective, ...] = ()
-    confidence: float = DEFAULT_CONFIDENCE
-    guards: dict[str, float | None] = field(default_factory=dict)
-    rubric: Rubric = field(default_factory=Rubric)
-    budget: ErrorBudget | None = None
-    prices: Prices | None = None
-    overrides: dict[tuple[str, str], Override] = field(default_factory=dict)
-    digests: list[str] = field(default_factory=list)
 
 
 def parse_policy(
@@ -82,9 +66,10 @@ def parse_policy(
     reader = reader or Reader(file)
     entries = reader.mapping(document, "the policy", KEYS)
     name = _name(reader, entries, document)
-    parts = _parents(reader, entries.get("extends"), parent)
+    parts = parents(reader, entries.get("extends"), parent)
     own = _objectives(reader, entries.get("objectives"))
     remove = _removed(reader, entries.get("remove"), parts.objectives)
+    refuse_disputes(reader, entries, parts, own, remove)
     policy = Policy(
         name=name,
         file=file,
@@ -100,7 +85,7 @@ def parse_policy(
         sha256=_digest([sha256, *parts.digests]),
     )
     overrides = _overrides(reader, entries.get("overrides"), policy.objectives)
-    policy = replace(policy, overrides={**parts.overrides, **overrides})
+    policy = replace(policy, overrides=joined(parts.overrides, overrides))
     if (
         not policy.objectives
         and not policy.rubric.penalties
@@ -162,29 +147,6 @@ def _name(reader: Reader, entries: dict[str, Node], document: Node) -> str:
     if name and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
         reader.fault(entries["policy"], f"the name {name!r} may hold letters, digits, '.', '_' and '-' alone")
     return name
-
-
-def _parents(reader: Reader, node: Node | None, parent: Callable[[str], Policy]) -> _Parts:
-    parts = _Parts()
-    nodes = node.items if isinstance(node, ListNode) else () if node is None else (node,)
-    for one in nodes:
-        name = reader.text(one, "extends")
-        if name is None:
-            continue
-        try:
-            base = parent(name)
-        except PolicyError as error:
-            reader.fault(one, f"extends {name!r}, which cannot be used: {error.problems[0]}")
-            continue
-        parts.objectives = merged(parts.objectives, base.objectives)
-        # Of several the strictest: one that says nothing must not loosen what another says.
-        parts.confidence = max(parts.confidence, base.confidence) if parts.digests else base.confidence
-        parts.guards |= base.guards
-        parts.rubric, parts.budget = base.rubric or parts.rubric, base.budget or parts.budget
-        parts.prices = base.prices or parts.prices
-        parts.overrides |= base.overrides
-        parts.digests.append(base.sha256)
-    return parts
 
 
 def _objectives(reader: Reader, node: Node | None, what: str = "objectives") -> list[Objective]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, NamedTuple
@@ -13,6 +12,7 @@ from pytest_inferslo.core import fields as check
 from pytest_inferslo.core import prompts as prompts_module
 from pytest_inferslo.core import tagged
 from pytest_inferslo.core.adapters import Adapters
+from pytest_inferslo.core.apis import APIS, json_fields, refuse_own_fields
 from pytest_inferslo.core.arrivals import (
     ARRIVALS,
     Arrivals,
@@ -29,16 +29,6 @@ from pytest_inferslo.core.timeouts import Timeouts
 
 __all__ = ["APIS", "CACHES", "Phase", "Scenario", "Timeouts"]
 
-#: APIs that a scenario may use, and which of them can stream.
-APIS = {
-    "chat": True,
-    "completions": True,
-    "responses": True,
-    "generate_stream": True,
-    "generate": False,
-    "infer": False,
-    "embeddings": False,
-}
 CACHES = ("unique", "shared")
 
 
@@ -106,10 +96,11 @@ class Scenario:
         check.whole("seed", self.seed, least=0, most=2**63 - 1)
         check.flag("stop_when_certain", self.stop_when_certain)
         _set(self, "endpoints", adapters_module.endpoint_weights(self.endpoints))
-        _set(self, "extra_body", _json("extra_body", self.extra_body))
+        _set(self, "extra_body", json_fields(self.extra_body))
         self._settle_times()
         self._settle_streams()
         self._settle_cache()
+        self._refuse_contradictions()
 
     def _settle_times(self) -> None:
         _set(self, "warmup", check.seconds("warmup", self.warmup, zero=True))
@@ -138,6 +129,18 @@ class Scenario:
                 )
             if streaming and not APIS[api]:
                 raise check.refuse(f"{where}streaming", True, f"api={api!r} does not stream; accepted: False")
+
+    def _refuse_contradictions(self) -> None:
+        if self.stop_when_certain and not self.open_loop:
+            raise check.refuse(
+                "stop_when_certain",
+                True,
+                "a closed loop does not know what is still to come; accepted: False",
+            )
+        routed = any(
+            stream.adapters is not None and stream.adapters.route == "model" for stream in self.streams
+        )
+        refuse_own_fields(self.extra_body, routed)
 
     def _settle_cache(self) -> None:
         reuse = any(stream.prompts is not None and stream.prompts.reuse for stream in self.streams)
@@ -269,14 +272,6 @@ class Scenario:
 
 _TAGGED = ("arrivals", "prompts", "timeouts", "adapters")
 _KINDS = {**arrivals_module.KINDS, **prompts_module.KINDS, Timeouts.kind: Timeouts, Adapters.kind: Adapters}
-
-
-def _json(name: str, value: Mapping[str, Any]) -> dict[str, Any]:
-    check.instance(name, value, Mapping, "a dictionary of request fields")
-    try:
-        return dict(json.loads(json.dumps(dict(value), allow_nan=False)))
-    except (TypeError, ValueError) as error:
-        raise check.refuse(name, value, f"it must be JSON ({error})") from None
 
 
 def _set(instance: object, name: str, value: object) -> None:

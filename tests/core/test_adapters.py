@@ -68,6 +68,7 @@ def test_routing() -> None:
         (lambda: adapters(["a", "b"], [1, -1]), ["weights[1] is -1"]),
         (lambda: adapters(["a", "b"], [0, 0]), ["above zero"]),
         (lambda: adapters(["a", "b"], {"a": 1, "c": 1}), ["one weight for each of a, b"]),
+        (lambda: adapters(["a"], exponent=2.0), ["exponent is 2", "weights='zipf' alone"]),
         (lambda: adapters(["a"], base=1.5), ["base is 1.5", "0 to 1"]),
         (lambda: Adapters(("a",), (1.0,), "header"), ["header is ''"]),
         (lambda: Adapters(("a",), (1.0,), "body"), ["route is 'body'", "model, header"]),

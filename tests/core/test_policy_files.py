@@ -138,6 +138,50 @@ def test_of_several_parents_the_strictest_confidence_holds(tmp_path: Path) -> No
         assert load_policy(tmp_path / "a.yaml").confidence == confidence
 
 
+PARENTS = (
+    "policy: one\nguards: {send_lag: 20ms, clock: off}\nobjectives: [ttft p99 <= 1s]\nprices: {hour: $1}\n",
+    "policy: two\nguards: {send_lag: 40ms, clock: 3 requests}\nobjectives: [ttft p99 <= 2s]\nprices: {hour: $2}\n",
+)
+
+
+@pytest.mark.parametrize(
+    ("child", "told"),
+    [
+        ("", ["promise 'ttft p99 <= 1s' and 'ttft p99 <= 2s'", "a section 'prices'"]),
+        ("objectives: [ttft p99 <= 3s]\n", ["a section 'prices'"]),
+        ("prices: {hour: $3}\nremove: [ttft p99]\nobjectives: [e2e p99 <= 3s]\n", []),
+    ],
+    ids=["open", "half settled", "settled"],
+)
+def test_parents_that_contradict_each_other_are_refused_unless_the_child_decides(
+    tmp_path: Path, child: str, told: list[str]
+) -> None:
+    for name, text in zip(("one", "two"), PARENTS, strict=True):
+        write(tmp_path, text, f"{name}.yaml")
+    text = f"policy: a\nextends: [one, two]\n{child}"
+    if told:
+        found = problems(tmp_path, text)
+        assert len(found) == len(told)
+        assert all(part in message for part, (_, _, message) in zip(told, found, strict=True))
+    else:
+        assert load(tmp_path, text).guards == {"send_lag": 20e6, "clock": 3}
+
+
+def test_parents_of_one_ancestor_do_not_contradict_each_other(tmp_path: Path) -> None:
+    write(tmp_path, GOOD, "base.yaml")
+    for name in ("one", "two"):
+        write(tmp_path, f"policy: {name}\nextends: base\n", f"{name}.yaml")
+    assert len(load(tmp_path, "policy: a\nextends: [one, two]\n").objectives) == 4
+
+
+def test_an_override_adds_to_the_parents_override_of_the_same_scenario(tmp_path: Path) -> None:
+    write(tmp_path, GOOD, "base.yaml")
+    child = "policy: a\nextends: base\noverrides: {scenarios: {soak: {guards: {clock: off}}}}\n"
+    soak = load(tmp_path, child).resolved("soak")
+    assert "ttft p99 <= 1s" in texts(soak.objectives)
+    assert (soak.confidence, soak.guards["clock"]) == (0.95, None)
+
+
 @pytest.mark.parametrize(
     ("text", "line", "column", "told"),
     [

@@ -275,6 +275,15 @@ def test_cache_is_what_the_prompts_declare(changed: dict[str, Any], cache: str) 
         ({"extra_body": {"a": float("nan")}}, ["extra_body is", "JSON"]),
         ({"extra_body": {"a": object()}}, ["extra_body is", "JSON"]),
         ({"extra_body": [1]}, ["extra_body is [1]", "dictionary"]),
+        ({"extra_body": {"stream": False}}, ["extra_body is", "'stream' is set by the scenario itself"]),
+        (
+            {"extra_body": {"model": "x"}, "adapters": adapters(["a"])},
+            ["extra_body is", "'model' is set by the scenario itself"],
+        ),
+        (
+            {"arrivals": concurrency(2), "stop_when_certain": True},
+            ["stop_when_certain is True", "a closed loop does not know what is still to come"],
+        ),
         ({"seed": -1}, ["seed is -1"]),
         ({"seed": 1.0}, ["seed is 1.0"]),
         ({"repeats": 0}, ["repeats is 0"]),

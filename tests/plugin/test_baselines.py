@@ -11,8 +11,9 @@ def test_a_baseline_of_the_same_load_counts_and_of_another_is_refused_before_the
         "policy: follow\nobjectives: [e2e p50 <= 1000% of baseline]\n"
         "guards: {send_lag: 500ms, loop_lag: 2s, simulator_lag: 2s}\n"
     )
-    compared = run(pytester, "--slo-policy=follow", f"--inferslo-baseline={first}")
+    compared = run(pytester, "--slo-policy=follow", f"--inferslo-baseline={first}", "--load-seconds=60")
     assert compared.ret == 0
+    compared.stdout.fnmatch_lines(["*--load-seconds=60 leaves its 3 s as they are*"])
     compared.stdout.fnmatch_lines(["PASS: steady*policy follow"])
     compared.stdout.no_fnmatch_line("*differs in*")
 

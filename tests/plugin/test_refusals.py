@@ -32,6 +32,7 @@ def refused(pytester, *arguments):
         (["--backend=http://127.0.0.1:1", "--api-key-env=NO_SUCH_VARIABLE"], "*NO_SUCH_VARIABLE*not set*"),
         (["--backend=http://127.0.0.1:1", "--backend-arg=--x"], "*server arguments*cannot be given*"),
         (["--backend=http://127.0.0.1:1", "--backend-env=A=b"], "*--backend-env has no effect*"),
+        (["--backend-env=A=1", "--backend-env=A=2"], "*--backend-env: A is given twice*"),
         (["--server-pid=1"], "*--server-pid has no effect on --backend=sim*"),
         (["--backend-python=/usr/bin/python3"], "*--backend-python has no effect on --backend=sim*"),
         (["--inferslo-baseline=nowhere"], "*--inferslo-baseline=nowhere*"),

@@ -33,6 +33,10 @@ def test_each_policy_of_the_command_line_must_hold(project):
     assert [verdict["status"] for verdict in json.loads(listed)] == ["FAIL", "PASS"]
     one = inferslo(pytester, "judge", ".inferslo/latest", "--json", "--slo-policy=quick")
     assert (one.ret, json.loads(one.stdout.str())["status"]) == (0, "PASS")
+    useless = inferslo(
+        pytester, "judge", ".inferslo/latest", "--slo-policy=quick", "--baseline=.inferslo/latest"
+    )
+    useless.stderr.fnmatch_lines(["*--baseline had no effect*"])
     side_by_side = inferslo(pytester, "compare", ".inferslo/latest", ".inferslo/latest")
     assert side_by_side.ret == 4
     side_by_side.stderr.fnmatch_lines(["*several policies*--slo-policy*"])
