@@ -46,6 +46,7 @@ class Engine(Dispatch):
         *,
         share: int = 1,
         kernel_stamps: bool = True,
+        spin: bool = False,
     ) -> None:
         super().__init__(loop, workload, recorder, record, share, kernel_stamps)
         scenario = workload.scenario
@@ -57,7 +58,7 @@ class Engine(Dispatch):
         self._running = False
         self._ended = False
         self._cpu_started, self._started = 0, 0
-        self._pacer = pacer(loop, self._guarded(self._arrivals_due))
+        self._pacer = pacer(loop, self._guarded(self._arrivals_due), spin)
         self._tick = loop.timer(_TICK_SECONDS, _TICK_SECONDS)
         self._tick.start(self._guarded(self._ticked))
         self._lag = LoopLag()
@@ -183,7 +184,9 @@ class Engine(Dispatch):
         self._running = False
         gc.unfreeze()
         record = self.record
-        record.cpu_ns = time.process_time_ns() - self._cpu_started
+        # spinning gives way to work, so it is no sign of a worker at its limit
+        record.cpu_ns = time.process_time_ns() - self._cpu_started - self._pacer.spun_ns
+        record.spun_ns = self._pacer.spun_ns
         record.cpu_share = record.cpu_ns / max(1, clock() - self._started)
         record.loop_lag_p99_ns = self._lag.p99()
         record.intended = len(self.workload)

@@ -29,9 +29,11 @@ class LocustLoad:
 
 @dataclass(frozen=True)
 class LoadOrder:
-    """One load to offer. `scenario` is Scenario.to_dict(), `endpoints` Endpoint.to_dict() each; `adapters`
-    the run's adapter names, which samples refer to by position; `stamps` is `kernel` or `clock`; `locustfile`
-    is LocustLoad.to_dict() where Locust's own users are the load.
+    """One load to offer.
+
+    `scenario` is Scenario.to_dict(), `endpoints` Endpoint.to_dict() each; `adapters` the run's adapter names,
+    which samples refer to by position; `stamps` is `kernel` or `clock`; `spin`: each send is waited for with
+    the processor (pacing.SpinPacer); `locustfile` is LocustLoad.to_dict() where Locust's own users are the load.
     """
 
     scenario: dict[str, Any]
@@ -40,6 +42,7 @@ class LoadOrder:
     seed: int
     run_directory: str
     stamps: str = "kernel"
+    spin: bool = False
     locustfile: dict[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -82,7 +85,7 @@ class LoadResult:
 
 @dataclass
 class WorkerRecord:
-    """One worker's own account of a load. Times in ns; `cpu_share` of one core."""
+    """One worker's own account of a load. Times in ns; `cpu_share` of one core, without the time spun."""
 
     index: int
     host: str
@@ -91,6 +94,7 @@ class WorkerRecord:
     clock_uncertainty_ns: int = 0
     cpu_share: float = 0.0
     cpu_ns: int = 0
+    spun_ns: int = 0
     loop_lag_p99_ns: int = 0
     stamps: str = "clock"
     pacing: str = "libev"

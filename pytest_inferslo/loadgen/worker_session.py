@@ -112,7 +112,16 @@ class WorkerSession:
         kind = Engine if workload.scenario.open_loop else ClosedLoopEngine
         loop = gevent.get_hub().loop
         kernel = order.stamps == "kernel"
-        return kind(loop, workload, self._recorder, record, on_end, share=workers, kernel_stamps=kernel)
+        return kind(
+            loop,
+            workload,
+            self._recorder,
+            record,
+            on_end,
+            share=workers,
+            kernel_stamps=kernel,
+            spin=order.spin,
+        )
 
     def _warm(self, engine: Engine | LocustRun) -> None:
         engine.warm()
