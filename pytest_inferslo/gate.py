@@ -142,8 +142,20 @@ class LoadOffer:
             for repeat in range(order.scenario.repeats):
                 seed = order.scenario.seed + repeat
                 again = replace(order, scenario=replace(order.scenario, seed=seed, repeats=1))
-                with shown.waiting(self._rig.before_the_load()):
-                    runs.append(measure(again, server, generator, judges=judges, on_progress=shown.progress))
+                with (
+                    shown.waiting(self._rig.before_the_load()),
+                    shown.latency_of(again.scenario, _latency_shown(order)) as follow,
+                ):
+                    runs.append(
+                        measure(
+                            again,
+                            server,
+                            generator,
+                            judges=judges,
+                            on_progress=shown.progress,
+                            on_created=follow,
+                        )
+                    )
         return [judge_runs(runs, policy, levels) for policy, levels in judges]
 
     def _order(self, wanted: tuple[Scenario, LocustLoad | None], name: str | None) -> Order:
@@ -254,6 +266,11 @@ class LoadOffer:
                 yield Shown(line, label, total_s)
             finally:
                 line.close()
+
+
+def _latency_shown(order: Order) -> str:
+    streams = order.locustfile is None and all(stream.streaming for stream in order.scenario.streams)
+    return "ttft" if streams else "e2e"
 
 
 def _caller() -> tuple[str, int]:

@@ -42,9 +42,11 @@ def measure(
     *,
     judges: Sequence[tuple[Policy, Baseline | None]] = (),
     on_progress: OnProgress | None = None,
+    on_created: Callable[[Path], None] | None = None,
 ) -> RunDirectory:
     """Offers the load and returns the directory that holds everything seen.
 
+    `on_created` is told the directory before the load.
     With `judges` a scenario that allows it (`stop_when_certain`) ends once their verdict is certain.
     Raises LoadError when no load could be offered at all. A server that dies, a worker that is lost and a load that
     was cut short are in the record (`errors`), where the validity guards find them.
@@ -52,6 +54,8 @@ def measure(
     directory = RunDirectory.create(order.base, order.name)
     plan = planned(order, server)
     directory.write_record(plan)
+    if on_created is not None:
+        on_created(directory.path)
     early = EarlyStop(judges, plan, order.scenario) if judges and order.scenario.stop_when_certain else None
     with ReadingWriter(directory.path) as writer:
         telemetry = Telemetry(lambda: server.pids, sink=writer.append, loadgen_pids=generator.pids)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_inferslo.reports.progress import ProgressLine
+from pytest_inferslo.running import RunningLatency
 
 if TYPE_CHECKING:
     from pytest_inferslo.backends import StartProgress
+    from pytest_inferslo.core.scenario import Scenario
     from pytest_inferslo.loadgen.offer import Progress
 
 _TICK_S = 1.0
@@ -29,6 +32,7 @@ class Shown:
         self._tick_s = tick_s
         self._writing = threading.Lock()
         self._load_began = threading.Event()
+        self._latency: RunningLatency | None = None
 
     def starting(self, progress: StartProgress) -> None:
         self._say(progress.step, progress.elapsed_s, progress.detail)
@@ -37,7 +41,20 @@ class Shown:
         with self._writing:
             self._load_began.set()
             if self._line is not None:
-                self._line.update(progress, self._total_s, label=self._label)
+                self._line.update(progress, self._total_s, label=self._label, latency=self._latency)
+
+    @contextlib.contextmanager
+    def latency_of(self, scenario: Scenario, metric: str) -> Iterator[Callable[[Path], None]]:
+        """Gives what to call with the run's directory; from then on the line has the percentiles of `metric` too."""
+        if self._line is None:
+            yield lambda directory: None
+            return
+        self._latency = RunningLatency(scenario, metric)
+        try:
+            yield self._latency.follow
+        finally:
+            self._latency.close()
+            self._latency = None
 
     @contextlib.contextmanager
     def waiting(self, what: str) -> Iterator[None]:

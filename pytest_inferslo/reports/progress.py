@@ -5,6 +5,7 @@ One line that is redrawn on a terminal, a plain line now and then elsewhere.
 
 from __future__ import annotations
 
+import math
 import shutil
 import time
 from collections import deque
@@ -39,6 +40,14 @@ class LoadProgress(Protocol):
     def in_flight(self) -> int: ...
 
 
+class Latency(Protocol):
+    """A latency so far: its name and its percentiles in ns, None while there are none and inf where failures reach."""
+
+    @property
+    def metric(self) -> str: ...
+    def percentile(self, p: float) -> float | None: ...
+
+
 class ProgressLine:
     """Writes to `stream`. On a TTY the line is redrawn in place at most ten times a second and erased by
     `close`; elsewhere a line is added about every five seconds, so that a CI log shows life and stays short.
@@ -62,7 +71,7 @@ class ProgressLine:
         self._recent: deque[tuple[float, int, int]] = deque()
 
     def update(
-        self, progress: LoadProgress, total_s: float, *, label: str = "", p99_ns: float | None = None
+        self, progress: LoadProgress, total_s: float, *, label: str = "", latency: Latency | None = None
     ) -> None:
         """Show a load under way; `total_s` is its whole length, warm-up included."""
         done = progress.succeeded + progress.failed
@@ -72,7 +81,7 @@ class ProgressLine:
         while len(self._recent) > 2 and self._recent[1][0] <= progress.elapsed_s - _RATE_SECONDS:
             self._recent.popleft()
         if self._due():
-            self._write(self._text(progress, total_s, label, p99_ns))
+            self._write(self._text(progress, total_s, label, latency))
 
     def say(self, text: str) -> None:
         """Show any other state (the start of a server), at the same pace."""
@@ -104,14 +113,13 @@ class ProgressLine:
             self._stream.write(f"{text}\n")
         self._stream.flush()
 
-    def _text(self, progress: LoadProgress, total_s: float, label: str, p99_ns: float | None) -> str:
+    def _text(self, progress: LoadProgress, total_s: float, label: str, latency: Latency | None) -> str:
         elapsed = max(0.0, min(progress.elapsed_s, total_s))
         parts = [f"{elapsed:.0f}/{total_s:.0f} s", f"sent {_sent(progress)}", *self._rates()]
         parts.append(f"in flight {count(progress.in_flight)}")
         if progress.failed:
             parts.append(f"failed {count(progress.failed)}")
-        if p99_ns is not None:
-            parts.append(f"p99 {self._clean(duration(p99_ns))}")
+        parts += self._percentiles(latency)
         if progress.elapsed_s > total_s:
             parts.append("draining")
         figures, label = ", ".join(parts), self._clean(label)
@@ -119,6 +127,15 @@ class ProgressLine:
             return f"{label} {figures}".strip()
         filled = round(_BAR * elapsed / total_s) if total_s else 0
         return self._fitted(label, f"[{'#' * filled}{'.' * (_BAR - filled)}]", figures)
+
+    def _percentiles(self, latency: Latency | None) -> list[str]:
+        seen = [(f"p{100 * p:g}", latency.percentile(p)) for p in (0.5, 0.99)] if latency is not None else []
+        known = [
+            f"{name} {self._clean(duration(ns)) if math.isfinite(ns) else 'failed'}"
+            for name, ns in seen
+            if ns is not None
+        ]
+        return [f"{latency.metric} {' '.join(known)}"] if latency is not None and known else []
 
     def _fitted(self, label: str, bar: str, figures: str) -> str:
         """What there is room for: the figures before the label, the label before the bar."""
