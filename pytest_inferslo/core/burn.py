@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from pytest_inferslo.core.distribution import ALL, Scope
-from pytest_inferslo.core.evidence import Evidence, Rules
+from pytest_inferslo.core.evidence import Evidence, Rules, not_measured
 from pytest_inferslo.core.finding import finding
 from pytest_inferslo.core.policy import BurnRule, ErrorBudget, Policy
 from pytest_inferslo.core.pool import Array, Pool
@@ -54,7 +54,11 @@ def _evidence(budget: ErrorBudget, rule: BurnRule, pool: Pool, rules: Rules) -> 
     if not rates:
         reason = f"the run is shorter than the window of {_time(rule.long)}"
         return Evidence(Status.INCONCLUSIVE, None, trials, reason=reason)
-    worst = float(np.max(np.concatenate(rates)))
+    seen = np.concatenate(rates)
+    seen = seen[np.isfinite(seen)]
+    if not len(seen):
+        return not_measured(f"no request in any window of {_time(rule.long)}")
+    worst = float(np.max(seen))
     status = Status.PASS if worst < rule.rate else Status.FAIL
     spent = sum(r.hits for r in pool.ratios("error_rate", ALL)) / max(1, trials) / allowed
     share = spent * pool.seconds(ALL) / budget.period
@@ -64,8 +68,10 @@ def _evidence(budget: ErrorBudget, rule: BurnRule, pool: Pool, rules: Rules) -> 
 
 
 def _both(hits: Array, trials: Array, rule: BurnRule) -> Array:
-    """Where the long window is full, the lower error rate of the two windows that end there."""
-    long = sliding(hits, rule.long) / np.maximum(1, sliding(trials, rule.long))
+    """Where the long window is full, the lower error rate of the two windows that end there; NaN where the long one
+    had no request, which says nothing."""
+    asked = sliding(trials, rule.long)
+    long = np.where(asked > 0, sliding(hits, rule.long) / np.maximum(1, asked), np.nan)
     short = sliding(hits, rule.short) / np.maximum(1, sliding(trials, rule.short))
     return np.minimum(long, short[rule.long - rule.short :])
 

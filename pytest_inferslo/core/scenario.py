@@ -127,6 +127,8 @@ class Scenario:
                 raise check.refuse(
                     f"{where}prompts", "blocks of a trace", "accepted with that trace's arrivals"
                 )
+            if getattr(stream.prompts, "batch", 1) > 1 and api != "embeddings":
+                raise check.refuse(f"{where}prompts", "batch over 1", "accepted with api='embeddings' alone")
             if streaming and not APIS[api]:
                 raise check.refuse(f"{where}streaming", True, f"api={api!r} does not stream; accepted: False")
 

@@ -539,6 +539,15 @@ BUDGET = {
 }
 
 
+def test_an_error_budget_without_requests_is_not_kept() -> None:
+    policy = policy_of("ttft p50 <= 1s", error_budget=BUDGET)
+    idle = rows_of([20.0] * 3, intended_s=[100.0, 100.1, 100.2])
+    record = record_of(40, 3)
+    found = judge(policy, folded(policy, idle, record), record).findings[-1]
+    assert (found.status, found.observed) == (FAIL, None)
+    assert "no request in any window of 20s" in found.reason
+
+
 @pytest.mark.parametrize(("bad_seconds", "status"), [(0, PASS), (3, FAIL)])
 def test_an_error_budget_burns(bad_seconds: int, status: Status) -> None:
     second = np.arange(6_000) // 100

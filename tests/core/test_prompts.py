@@ -250,3 +250,12 @@ def test_a_tokenizer_that_is_none(tmp_path: Path) -> None:
 def test_the_vocabulary() -> None:
     assert len(WORDS) == len(set(WORDS)) == 512
     assert all(word.isascii() and word.isalpha() and word.islower() for word in WORDS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [({"pool": 9}, "unique=False"), ({"prefixes": 2}, "a shared_prefix"), ({"sessions": 8}, "turns over 1")],
+)
+def test_what_would_have_no_effect_is_refused(arguments: dict[str, int], word: str) -> None:
+    with pytest.raises(ScenarioError, match=f"no effect without {word}"):
+        synthetic(**arguments)  # type: ignore[arg-type]

@@ -274,6 +274,7 @@ def test_cache_is_what_the_prompts_declare(changed: dict[str, Any], cache: str) 
         ({"cache": "unique", "prompts": synthetic(64, turns=2)}, ["cache is 'unique'", "repeat on purpose"]),
         ({"extra_body": {"a": float("nan")}}, ["extra_body is", "JSON"]),
         ({"extra_body": {"a": object()}}, ["extra_body is", "JSON"]),
+        ({"prompts": synthetic(batch=2)}, ["prompts is 'batch over 1'", "api='embeddings' alone"]),
         ({"extra_body": [1]}, ["extra_body is [1]", "dictionary"]),
         ({"extra_body": {"stream": False}}, ["extra_body is", "'stream' is set by the scenario itself"]),
         (

@@ -86,11 +86,11 @@ def synthetic(
     output_tokens: int | tuple[int, int] | Lengths = 16,
     *,
     unique: bool = True,
-    pool: int = _POOL,
+    pool: int | None = None,
     shared_prefix: float = 0.0,
-    prefixes: int = 1,
+    prefixes: int | None = None,
     turns: int = 1,
-    sessions: int = 64,
+    sessions: int | None = None,
     batch: int = 1,
     tokens_per_word: float = TOKENS_PER_WORD,
     tokenizer: TokenCounts | None = None,
@@ -108,17 +108,26 @@ def synthetic(
     tokenizer: `tokenizer("…/tokenizer.json")` makes lengths exact; without one a word counts
         `tokens_per_word`. The tokens of a chat template come on top.
 
+    `pool` (1,024 by itself), `prefixes` (1) and `sessions` (64) belong to what needs them, and are refused elsewhere.
+
     Raises ScenarioError.
     """
+    for name, value, needed, needs in (
+        ("pool", pool, not unique, "unique=False"),
+        ("prefixes", prefixes, shared_prefix != 0, "a shared_prefix"),
+        ("sessions", sessions, turns != 1, "turns over 1"),
+    ):
+        if value is not None and not needed:
+            raise fields.refuse(name, value, f"it has no effect without {needs}; leave it out")
     return Synthetic(
         lengths("input_tokens", input_tokens),
         lengths("output_tokens", output_tokens),
         unique,
-        pool,
+        _POOL if pool is None else pool,
         shared_prefix,
-        prefixes,
+        1 if prefixes is None else prefixes,
         turns,
-        sessions if turns > 1 else 1,
+        (64 if sessions is None else sessions) if turns > 1 else 1,
         batch,
         tokens_per_word,
         tokenizer,
