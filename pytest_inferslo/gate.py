@@ -18,7 +18,7 @@ from pytest_inferslo.core.verdict import Status
 from pytest_inferslo.errors import InfersloError, ScenarioError
 from pytest_inferslo.judgement import Judged, baseline_levels, judge_runs
 from pytest_inferslo.locust_order import locust_order
-from pytest_inferslo.record import Order, intended_load
+from pytest_inferslo.record import Order, adapter_names, intended_load
 from pytest_inferslo.reports.junit import junit_properties
 from pytest_inferslo.reports.terminal import ProgressLine, render_verdict
 from pytest_inferslo.rig import BackendUnderTest, Rig
@@ -167,7 +167,13 @@ class LoadOffer:
         faults: list[str] = []
         for policy in self._policies:
             mine = policy.resolved(name, *self._backend.names)
-            faults += unmeasurable(mine, streaming=bool(offered.streaming), phases=phases)
+            faults += unmeasurable(
+                mine,
+                streaming=any(stream.streaming for stream in offered.streams),
+                phases=phases,
+                adapters=[*adapter_names(offered), "base"],
+                streams=[stream.name for stream in offered.streams],
+            )
         if faults:
             raise ScenarioError("\n".join(faults))
         notes = [_LOCUST_NOTE] if locustfile else [] if offered.open_loop else [_CLOSED_NOTE]

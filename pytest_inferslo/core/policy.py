@@ -151,17 +151,31 @@ def identity(objective: Objective) -> tuple[str, bool, str, str]:
     return objective.left, objective.upper, objective.severity, f"{limit.reference}:{limit.reference_name}"
 
 
-def unmeasurable(policy: Policy, *, streaming: bool, phases: Sequence[str]) -> list[str]:
-    """What a policy asks of a scenario that the scenario cannot show: `file:line: why`, one line each."""
+def unmeasurable(
+    policy: Policy,
+    *,
+    streaming: bool,
+    phases: Sequence[str],
+    adapters: Sequence[str] | None = None,
+    streams: Sequence[str] | None = None,
+) -> list[str]:
+    """What a policy asks of a scenario that the scenario cannot show: `file:line: why`, one line each.
+
+    `adapters` (the base model is `base`) and `streams` by name, None where they are not known.
+    """
     found = []
+    known = {"phase": phases, "adapter": adapters, "stream": streams}
     for objective in policy.judged():
         why = None
         if objective.metric.streaming and not streaming:
             why = f"{objective.metric.name} needs a streamed answer, and the scenario does not stream"
-        reference = objective.limit.reference_name if objective.limit.reference == "phase" else None
-        for phase in (objective.scope.phase, objective.after, reference):
-            if phase not in (None, "*", *phases):
-                why = f"the scenario has no phase {phase!r} (it has {', '.join(phases) or 'none'})"
+        limit = objective.limit
+        asked = [(kind, getattr(objective.scope, kind)) for kind in known]
+        asked += [("phase", objective.after), (limit.reference or "", limit.reference_name)]
+        for kind, name in asked:
+            names = known.get(kind)
+            if names is not None and name not in (None, "*", *names):
+                why = f"the scenario has no {kind} {name!r} (it has {', '.join(names) or 'none'})"
         if why and not objective.optional:
             found.append(f"{objective.source}: {objective.text}: {why}")
     return found

@@ -374,6 +374,26 @@ def test_a_policy_that_a_scenario_cannot_show_is_told_before_any_load(tmp_path: 
     assert not unmeasurable(load(tmp_path, GOOD), streaming=True, phases=[])
 
 
+@pytest.mark.parametrize(
+    ("objective", "told"),
+    [
+        ("e2e p99 <= 1s within adapter:a", ""),
+        ("e2e p99 <= 1s within adapter:base", ""),
+        ("e2e p99 <= 1s within adapter:*", ""),
+        ("e2e p99 <= 1s within adapter:c", "no adapter 'c' (it has a, b, base)"),
+        ("e2e p99 <= 1s within stream:chta", "no stream 'chta' (it has chat)"),
+        ("e2e p99 <= 150% of adapter:c within adapter:a", "no adapter 'c'"),
+        ("e2e p99 <= 150% of baseline", ""),
+        ("e2e p99 <= 1s within endpoint:unknown", ""),
+    ],
+)
+def test_names_that_a_scenario_does_not_have(tmp_path: Path, objective: str, told: str) -> None:
+    policy = load(tmp_path, f"policy: a\nobjectives: ['{objective}']\n")
+    found = unmeasurable(policy, streaming=True, phases=[], adapters=["a", "b", "base"], streams=["chat"])
+    assert [told in line for line in found] == ([True] if told else [])
+    assert not unmeasurable(policy, streaming=True, phases=[])
+
+
 MUTATIONS = ("delete", "insert", "swap", "repeat", "byte")
 
 
