@@ -5,7 +5,6 @@ Nothing has been started yet, so everything that can be refused is refused here.
 
 from __future__ import annotations
 
-import difflib
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -93,6 +92,8 @@ def check_before_any_server(config: pytest.Config, items: Sequence[pytest.Item])
 
     `pytest.UsageError` carries every problem.
     """
+    from pytest_inferslo.core.policy import misnamed_backends
+
     problems: list[str] = []
     known = _check_backends(config, items, problems)
     loaded = _load_policies(options_of(config), items, problems)
@@ -195,16 +196,6 @@ def refuse_unmeasured(items: Sequence[pytest.Item]) -> None:
                 f"{nodeid}: is marked with slo or engine_args and takes no offer_load" for nodeid in idle
             )
         )
-
-
-def misnamed_backends(policy: Policy, known: Sequence[str]) -> list[str]:
-    """A sentence for each backend that a policy overrides and that is nearly, but not quite, one of `known`."""
-    found = []
-    for kind, name in policy.overrides:
-        near = difflib.get_close_matches(name, known, n=1, cutoff=0.8) if kind == "backend" else []
-        if near and name not in known and not name.startswith(near[0]):
-            found.append(f"{policy.file}: overrides for backend {name!r}: did you mean {near[0]!r}?")
-    return found
 
 
 def _marked_policies(item: pytest.Item, problems: list[str]) -> Sequence[str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pytest_inferslo.core.metrics import METRICS
 from pytest_inferslo.core.openslo import translate
-from pytest_inferslo.core.policy import Policy
+from pytest_inferslo.core.policy import Policy, misnamed_backends
 from pytest_inferslo.core.policy_parser import parse_policy
 from pytest_inferslo.core.units import nearest, parse_rate
 from pytest_inferslo.errors import PolicyError, Problem
@@ -133,6 +133,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check(files: Sequence[str]) -> int:
+    from pytest_inferslo.backends import shipped
+
     faulty = False
     for file in files:
         try:
@@ -143,6 +145,8 @@ def _check(files: Sequence[str]) -> int:
         else:
             count = len(policy.objectives)
             print(f"{file}: {policy.name}: {count} objectives at {100 * policy.confidence:.6g} % confidence")
+            for doubt in misnamed_backends(policy, shipped()):  # a name of another package's may be meant
+                print(f"note: {doubt}", file=sys.stderr)
     return 4 if faulty else 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -178,4 +179,14 @@ def unmeasurable(
                 why = f"the scenario has no {kind} {name!r} (it has {', '.join(names) or 'none'})"
         if why and not objective.optional:
             found.append(f"{objective.source}: {objective.text}: {why}")
+    return found
+
+
+def misnamed_backends(policy: Policy, known: Sequence[str]) -> list[str]:
+    """A sentence for each backend that a policy overrides and that is nearly, but not quite, one of `known`."""
+    found = []
+    for kind, name in policy.overrides:
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.8) if kind == "backend" else []
+        if near and name not in known and not name.startswith(near[0]):
+            found.append(f"{policy.file}: overrides for backend {name!r}: did you mean {near[0]!r}?")
     return found

@@ -36,6 +36,11 @@ def test_check_tells_good_from_bad(tmp_path: Path, capsys: pytest.CaptureFixture
     errors = capsys.readouterr().err.splitlines()
     assert errors[0].endswith("bad.yaml:2:14: unknown metric 'tttf' (did you mean 'ttft'?)")
     assert "no such policy" in errors[1]
+    good.write_text(
+        "policy: good\nobjectives: [ttft p99 <= 250ms]\noverrides: {backends: {vlm: {confidence: 90%}}}\n"
+    )
+    assert main(["policy", "check", str(good)]) == 0
+    assert "overrides for backend 'vlm': did you mean 'vllm'?" in capsys.readouterr().err
 
 
 def test_explain_says_what_a_proof_takes(capsys: pytest.CaptureFixture[str]) -> None:
