@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_inferslo.errors import InfersloError, UsageError
-from pytest_inferslo.options import Options, read_options
+from pytest_inferslo.options import Options, on_command_line, read_options
 
 if TYPE_CHECKING:
     from pytest_inferslo.core.policy import Policy
@@ -125,10 +125,12 @@ def _check_backends(config: pytest.Config, items: Sequence[pytest.Item], problem
         except UsageError as error:
             problems.append(str(error))
     if not problems:
-        problems += (
-            f"{flag} has no effect on --backend={', '.join(options.backends)}: leave it out"
-            for flag in rig.useless_options(options, chosen)
-        )
+        for flag in rig.useless_options(options, chosen):
+            told = f"{flag} has no effect on --backend={', '.join(options.backends)}"
+            if on_command_line(config, flag):
+                problems.append(f"{told}: leave it out")
+            else:
+                config.stash.setdefault(REMARKS, []).append(f"the configured {told}")
     if not problems and not config.option.collectonly:  # to list tests needs no engine
         for choice in {choice.label: choice for item in items for choice in _choices(item, options)}.values():
             try:

@@ -182,6 +182,8 @@ def add_options(parser: pytest.Parser) -> None:
 def read_options(config: pytest.Config) -> Options:
     """Command line first, then ini, then the default. Raises `pytest.UsageError` naming the option and the value."""
     values = {option.ini: _value(config, option) for option in _OPTIONS}
+    if not values["inferslo_expect_workers"] and not on_command_line(config, "--inferslo-bind"):
+        values["inferslo_bind"] = None  # a configured address waits for a session with workers of other hosts
     _check_workers(
         values["inferslo_workers"], values["inferslo_expect_workers"], values["inferslo_bind"] or ""
     )
@@ -205,6 +207,11 @@ def read_options(config: pytest.Config) -> Options:
         inconclusive=values["inferslo_inconclusive"],
         rootdir=config.rootpath,
     )
+
+
+def on_command_line(config: pytest.Config, flag: str) -> bool:
+    """Whether an option was given for this session, rather than configured for all of them."""
+    return any(config.getoption(option.ini) is not None for option in _OPTIONS if option.flag == flag)
 
 
 def _check_workers(local: int, expected: int, bind: str) -> None:

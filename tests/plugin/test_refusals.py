@@ -53,6 +53,16 @@ def test_what_one_of_several_backends_needs_may_be_given(project):
     assert run(project(test=SKIPPED), *arguments).ret == 0
 
 
+def test_what_is_configured_for_other_sessions_is_told_and_not_refused(project):
+    pytester = project(test=SKIPPED)
+    pytester.makeini(
+        "[pytest]\ninferslo_backend_python = /opt/engine/bin/python\ninferslo_bind = 10.0.0.5:5557\n"
+    )
+    result = run(pytester)
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["note: the configured --backend-python has no effect on --backend=sim"])
+
+
 def test_to_list_tests_needs_no_engine(project):
     assert run(project(test=SKIPPED), "--backend=vllm", "--collect-only").ret == 0
 
