@@ -194,11 +194,31 @@ def error_section(ours: Ours) -> None:
         }
         for name, run in runs.items():
             try:
-                added = _added(run)
+                added = np.array([_added(run, "--first-ms", "20") for _ in range(ROUNDS)])
             except RuntimeError as error:
                 print(f"   {rate:>5}/s {name:<20} left out ({error})")
                 continue
-            print(f"   {rate:>5}/s {name:<20} p50 {added[0]:+8.3f}   p99 {added[1]:+8.3f}")
+            print(f"   {rate:>5}/s {name:<20} {_spread(added)}")
+
+
+def busy_section(ours: Ours) -> None:
+    print(
+        "What the client adds at 80,000 chunks/s: streams of 64 chunks, the first after 20 ms, then every 5 ms"
+    )
+    server = ("--first-ms", "20", "--chunks", "64", "--gap-ms", "5")
+    for stamps in ("kernel", "clock"):
+        added = np.array(
+            [_added(lambda url, s=stamps: _service(ours, url, 1250, s), *server) for _ in range(ROUNDS)]
+        )
+        print(f"   {stamps:<20} {_spread(added)}")
+
+
+def _spread(added: Any) -> str:
+    """Of rounds (rows) of p50 and p99: medians and ranges."""
+    return "   ".join(
+        f"{name} {np.median(column):+8.3f} [{column.min():+.3f}..{column.max():+.3f}]"
+        for name, column in zip(("p50", "p99"), added.T, strict=True)
+    )
 
 
 def _service(ours: Ours, url: str, rate: int, stamps: str) -> Any:
@@ -206,9 +226,9 @@ def _service(ours: Ours, url: str, rate: int, stamps: str) -> Any:
     return rows["first"] - rows["sent"]
 
 
-def _added(run: Callable[[str], Any]) -> Any:
+def _added(run: Callable[[str], Any], *server: str) -> Any:
     with tempfile.NamedTemporaryFile() as log:
-        with null_server("--first-ms", "20", "--truth", log.name) as (url, _):
+        with null_server(*server, "--truth", log.name) as (url, _):
             measured = np.array(run(url), np.float64)
         pairs = np.fromfile(log.name, np.int64).reshape(-1, 2)
     truth = (pairs[:, 1] - pairs[:, 0]).astype(np.float64)
@@ -218,14 +238,16 @@ def _added(run: Callable[[str], Any]) -> Any:
 def rate_section(ours: Ours) -> None:
     seconds = 60.0
     print(f"10,000/s for {seconds:g} s through master and worker")
-    with null_server() as (url, _):
-        result, rows = ours.offer(url, constant(10_000), seconds)
-    lag = np.percentile(rows["sent"] - rows["intended"], [50, 99, 99.9]) / 1e6
-    print(
-        f"   delivered {len(rows) / 10_000 / seconds:.2%}, {result.counts['succeeded']} succeeded; send lag"
-        f" p50 {lag[0]:.3f} p99 {lag[1]:.3f} p99.9 {lag[2]:.3f} ms;"
-        f" worker {result.workers[0]['cpu_share']:.0%} of a core"
-    )
+    for spin in (False, True):
+        with null_server() as (url, _):
+            result, rows = ours.offer(url, constant(10_000), seconds, spin=spin)
+        worker = result.workers[0]
+        lag = np.percentile(rows["sent"] - rows["intended"], [50, 99, 99.9]) / 1e6
+        print(
+            f"   {worker['pacing']:<14} delivered {len(rows) / 10_000 / seconds:.2%}, {result.counts['succeeded']}"
+            f" succeeded; send lag p50 {lag[0]:.4f} p99 {lag[1]:.4f} p99.9 {lag[2]:.3f} ms; worker"
+            f" {worker['cpu_share']:.0%} of a core, {worker['spun_ns'] / 1e9 / seconds:.0%} spun"
+        )
 
 
 def stall_section(ours: Ours) -> None:
@@ -260,6 +282,7 @@ SECTIONS: dict[str, Callable[[Ours], None]] = {
     "chunks": chunks_section,
     "streams": streams_section,
     "error": error_section,
+    "busy": busy_section,
     "rate": rate_section,
     "stall": stall_section,
 }

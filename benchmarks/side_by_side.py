@@ -56,6 +56,7 @@ class Ours:
         seconds: float,
         *,
         stamps: str = "kernel",
+        spin: bool = False,
         on_progress: Callable[[Progress], None] | None = None,
         keep: bool = True,
         **fields: Any,
@@ -63,7 +64,8 @@ class Ours:
         scenario = Scenario(arrivals=arrivals, prompts=synthetic(64, 1), duration=seconds, drain=5, **fields)
         self._runs += 1
         directory = self._folder / f"run{self._runs}"
-        order = LoadOrder(scenario.to_dict(), [Endpoint(url, "m").to_dict()], [], 1, str(directory), stamps)
+        endpoints = [Endpoint(url, "m").to_dict()]
+        order = LoadOrder(scenario.to_dict(), endpoints, [], 1, str(directory), stamps, spin)
         self.generator._wait_until_ready()
         master, worker = self.generator.pids()
         os.sched_setaffinity(master, {self._master_core})
