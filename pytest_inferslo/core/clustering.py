@@ -39,16 +39,20 @@ def tail_clustering(
     n = float(trials.sum())
     wanted = [max(_FEWEST_SLOW, times * (1 - share) * n) for times in _TIMES_ALLOWED]
     wanted = [least for least in wanted if least > bad.sum()]
-    failures = np.concatenate([d.slot_failures for d in found])
     near = [other for other in found[0].limits if _NEAR * limit <= other < limit]
     for other in sorted(near, reverse=True):
-        over = np.concatenate([d.slot_over(other) for d in found]) + failures
+        over = slots_over(found, other)
         if over.sum() == n or not wanted:
             break
         if over.sum() >= wanted[0]:
             clusterings.append(statistics.share_clustering(over, trials, strata))
             wanted = [least for least in wanted if least > over.sum()]
     return clusterings or [Clustering(1.0, int(np.count_nonzero(trials)))]
+
+
+def slots_over(found: Sequence[Seconds], limit: float) -> Array:
+    """Requests over a limit that was asked for, the failed ones too, per second."""
+    return np.concatenate([d.slot_over(limit) + d.slot_failures for d in found])
 
 
 def level_clustering(found: Sequence[Seconds], strata: Array) -> Clustering:

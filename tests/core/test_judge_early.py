@@ -96,6 +96,38 @@ def test_a_calm_stretch_of_a_busy_queue_is_not_the_whole_of_it() -> None:
     assert first(found)[1] is None
 
 
+#: Of a limit of 55 ms: 26 ms are over 0.45 of it and 44 ms near it.
+FAST, SLOWER, NEAR = 10.0, 26.0, 44.0
+
+
+@pytest.mark.parametrize(
+    ("name", "usual", "at_times", "share", "requests_alike", "passes"),
+    [
+        ("none comes near", FAST, FAST, 0.0, 1, True),
+        ("some come nearer, each by itself", FAST, SLOWER, 0.03, 1, True),
+        ("some come nearer, whole seconds of them", FAST, SLOWER, 0.25, 100, False),
+        ("many come nearer, each by itself", FAST, SLOWER, 0.25, 1, True),
+        ("all are near, each by itself", NEAR, NEAR, 0.0, 1, True),
+        ("all are near, and come in waves", NEAR, NEAR * 1.15, 0.3, 300, False),
+    ],
+)
+def test_a_pass_is_borne_out_by_requests_that_came(
+    name: str, usual: float, at_times: float, share: float, requests_alike: int, passes: bool
+) -> None:
+    """No request is over the limit. What could come is judged by those that came nearest."""
+    rng = np.random.default_rng(9)
+    slower = np.repeat(rng.random(3_000 // requests_alike) < share, requests_alike)
+    ms = np.where(slower, at_times, usual) * rng.lognormal(0.0, 0.02, 3_000)
+    at, found = first(decisions(policy_of("ttft p99 <= 55ms"), rows_of(ms, rate=100), 30, 100))
+    assert (found, at <= 25) == ((Status.PASS, True) if passes else (None, False)), name
+
+
+def test_what_was_planned_for_long_is_looked_at_for_longer() -> None:
+    rows = rows_of(latencies(3_000, 10.0), rate=10)
+    at, found = first(decisions(policy_of("ttft p90 <= 55ms"), rows, 300, 10))
+    assert (found, 30 <= at <= 32) == (Status.PASS, True)
+
+
 def test_a_run_that_could_stop_is_judged_for_looking_often() -> None:
     policy = policy_of("ttft p99 <= 110ms")
     rows = rows_of(latencies(560, 20.0), rate=10)
