@@ -197,6 +197,7 @@ class LoadOffer:
             load_seconds=options.load_seconds if offered is not scenario else None,
             notes=tuple(notes),
             locustfile=locustfile,
+            pacing=options.pacing,
         )
 
     def _conclude(self, judged: Sequence[Judged], order: Order) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 INCONCLUSIVE_CHOICES = ("fail", "xfail", "skip", "warn")
+PACING_CHOICES = ("timer", "spin")
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,15 @@ _OPTIONS = (
         metavar="ADDR:PORT",
     ),
     _Option(
+        "--inferslo-pacing",
+        "inferslo_pacing",
+        "how workers wait until a request is due: timer (default), within some 30 us; spin, within some 5 us, with a"
+        " core for each worker kept busy",
+        metavar="HOW",
+        default="timer",
+        choices=PACING_CHOICES,
+    ),
+    _Option(
         "--load-seconds",
         "inferslo_load_seconds",
         "shorten every scenario to this, for a try",
@@ -153,6 +163,7 @@ class Options:
     workers: int
     expect_workers: int
     bind: str | None
+    pacing: str
     load_seconds: float | None
     inconclusive: str
     rootdir: Path
@@ -203,6 +214,7 @@ def read_options(config: pytest.Config) -> Options:
         workers=values["inferslo_workers"],
         expect_workers=values["inferslo_expect_workers"],
         bind=values["inferslo_bind"],
+        pacing=values["inferslo_pacing"],
         load_seconds=values["inferslo_load_seconds"],
         inconclusive=values["inferslo_inconclusive"],
         rootdir=config.rootpath,

@@ -43,6 +43,7 @@ class Order:
     load_seconds: float | None = None
     notes: tuple[str, ...] = ()
     locustfile: LocustLoad | None = None
+    pacing: str = "timer"
 
 
 def intended_load(order: Order) -> Record:

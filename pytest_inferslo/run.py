@@ -146,5 +146,6 @@ def _load_order(order: Order, server: Server, directory: RunDirectory) -> LoadOr
         adapters=adapter_names(scenario),
         seed=scenario.seed,
         run_directory=str(directory.path.resolve()),
+        spin=order.pacing == "spin",
         locustfile=order.locustfile.to_dict() if order.locustfile else None,
     )

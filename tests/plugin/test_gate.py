@@ -197,13 +197,15 @@ def test_collecting_a_load_warns_of_nothing(project, xdist):
 
 
 def test_all_load_may_come_from_other_hosts(project):
+    """... who hear how they are to wait for each request."""
     pytester = project()
     arguments = [
+        "--inferslo-pacing=spin",
         "--inferslo-workers=0",
         "--inferslo-expect-workers=1",
         f"--inferslo-bind=127.0.0.1:{free_port()}",
     ]
-    address = arguments[2].partition("=")[2]
+    address = arguments[-1].partition("=")[2]
     worker = subprocess.Popen(
         [sys.executable, "-c", RETRIED.format(address=address)], cwd=pytester.path, stdout=subprocess.DEVNULL
     )
@@ -211,6 +213,8 @@ def test_all_load_may_come_from_other_hosts(project):
         result = run(pytester, *arguments)
         assert result.ret == 0
         assert worker.wait(timeout=30) == 0
+        (record,) = pytester.path.glob(".inferslo/runs/*/run.json")
+        assert [each["pacing"] for each in json.loads(record.read_text())["workers"]] == ["timerfd, spin"]
     finally:
         worker.kill()
         worker.wait()
