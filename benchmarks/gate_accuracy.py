@@ -4,7 +4,7 @@
 
 Loads are made whose true p99 is known: independent requests, neighbours that are alike (an AR(1) in the
 logarithm), and a queue with k servers fed at random (M/G/k), where slow requests come in clusters. Two more
-are held out: no constant of the gate was chosen by them. One is an AR(1) with a tail far heavier than an
+are held out: the constants of the gate were chosen on the others. One is an AR(1) with a tail far heavier than an
 exponential one, the other a server that is slow for seconds at a time (a Markov chain of two states). Each run
 is judged against limits 2, 5, 10 and 20 % under and over the truth: a limit under the truth is a promise that
 does not hold, so PASS is false there; one over the truth is kept, so FAIL is false there. What is left is
