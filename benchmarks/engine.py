@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import psutil
-from side_by_side import GENERATOR_CORE, Ours, null_server, pinned
+from side_by_side import GENERATOR_CORE, MASTER_CORE, SERVER_CORE, Ours, null_server, pinned
 
 from pytest_inferslo.core.arrivals import concurrency, constant, poisson
 from pytest_inferslo.loadgen.offer import Progress
@@ -302,6 +302,7 @@ def main() -> int:
         parser.error(f"unknown section {unknown[0]!r}")
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
     print(f"{os.cpu_count()} CPUs, load average before: {load}; {time.strftime('%Y-%m-%d %H:%M')}")
+    print(f"server on CPU {SERVER_CORE}, generator on CPU {GENERATOR_CORE}, its master on CPU {MASTER_CORE}")
     with tempfile.TemporaryDirectory(prefix="inferslo-bench-") as folder:
         ours = Ours(Path(folder))
         try:

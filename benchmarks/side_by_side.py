@@ -22,7 +22,34 @@ from pytest_inferslo.core.scenario import Scenario
 from pytest_inferslo.loadgen.offer import LoadGenerator, LoadOrder, LoadResult, Progress
 from pytest_inferslo.storage.samples import read_batches
 
-SERVER_CORE, GENERATOR_CORE = 0, min(1, (os.cpu_count() or 1) - 1)
+
+def _cores() -> tuple[int, int, int]:
+    """For the server, the generator and its master: of different physical cores as far as there are so many.
+
+    Where there are only two CPUs, the master is put beside the server.
+    """
+    chosen: list[int] = []
+    taken: set[int] = set()
+    mine = sorted(os.sched_getaffinity(0))
+    for core in mine:
+        if core not in taken:
+            chosen.append(core)
+            taken |= _siblings(core)
+    chosen += [core for core in mine if core not in chosen]
+    return chosen[0], chosen[min(1, len(chosen) - 1)], chosen[2 if len(chosen) > 2 else 0]
+
+
+def _siblings(core: int) -> set[int]:
+    """The CPUs that share a physical core with `core`, itself among them."""
+    try:
+        text = Path(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list").read_text()
+    except OSError:
+        return {core}
+    bounds = [part.partition("-") for part in text.strip().split(",")]
+    return {core, *(each for low, _, high in bounds for each in range(int(low), int(high or low) + 1))}
+
+
+SERVER_CORE, GENERATOR_CORE, MASTER_CORE = _cores()
 
 
 def pinned(core: int, *command: str) -> list[str]:
@@ -43,7 +70,7 @@ def null_server(*options: str) -> Iterator[tuple[str, psutil.Process]]:
 class Ours:
     """A real master and one worker. The worker has its core to itself, unless the master is put there too."""
 
-    def __init__(self, folder: Path, *, master_core: int = SERVER_CORE) -> None:
+    def __init__(self, folder: Path, *, master_core: int = MASTER_CORE) -> None:
         self._folder = folder
         self._master_core = master_core
         self._runs = 0

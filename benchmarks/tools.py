@@ -37,7 +37,7 @@ from typing import Any
 import numpy as np
 from observe import observe
 from peers.commands import TOOLS, Load, Report, Tool
-from side_by_side import GENERATOR_CORE, SERVER_CORE, Ours, pinned
+from side_by_side import GENERATOR_CORE, MASTER_CORE, SERVER_CORE, Ours, pinned
 
 from pytest_inferslo.core.arrivals import constant
 
@@ -50,7 +50,7 @@ HELD = 0.98
 SECONDS = 6
 LONGEST = 90.0
 #: By name, where the master runs: on the core of its worker, as all of a tool does, or with the server.
-OURS = {"pytest-inferslo": GENERATOR_CORE, "pytest-inferslo, worker alone": SERVER_CORE}
+OURS = {"pytest-inferslo": GENERATOR_CORE, "pytest-inferslo, worker alone": MASTER_CORE}
 STREAMS = ("--chunks", "16", "--first-ms", "20", "--gap-ms", "5")
 ANSWERS = ("--first-ms", "20")
 MODEL_SCRIPT = Path(__file__).parent.parent / "tests" / "engines" / "make_model.py"
