@@ -126,7 +126,24 @@ def table(found: dict[str, dict[str, list[float]]], key: str, base: str) -> None
 
 def requests_section(ours: Ours) -> None:
     print("CPU per request: streams of one token, closed loop of 50 connections")
-    with null_server() as (url, _):
+    _requests(ours)
+
+
+def tls_section(ours: Ours) -> None:
+    print("The same over TLS")
+    with tempfile.TemporaryDirectory() as folder:
+        key, certificate = Path(folder) / "key", Path(folder) / "certificate"
+        command = [
+            "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+            "-days", "1", "-subj", "/CN=localhost", "-keyout", str(key), "-out", str(certificate),
+        ]  # fmt: skip
+        subprocess.run(command, check=True, capture_output=True)
+        certificate.write_text(key.read_text() + certificate.read_text())
+        _requests(ours, "--certificate", str(certificate))
+
+
+def _requests(ours: Ours, *server: str) -> None:
+    with null_server(*server) as (url, _):
         found = interleaved(
             {
                 "wrk": lambda: wrk_closed(url, 1),
@@ -279,6 +296,7 @@ def memory_section(ours: Ours, seconds: float) -> None:
 
 SECTIONS: dict[str, Callable[[Ours], None]] = {
     "requests": requests_section,
+    "tls": tls_section,
     "chunks": chunks_section,
     "streams": streams_section,
     "error": error_section,

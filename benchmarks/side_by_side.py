@@ -62,7 +62,8 @@ def null_server(*options: str) -> Iterator[tuple[str, psutil.Process]]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         try:
-            yield f"http://127.0.0.1:{server.stdout.readline().strip()}", psutil.Process(server.pid)
+            scheme = "https" if "--certificate" in options else "http"
+            yield f"{scheme}://127.0.0.1:{server.stdout.readline().strip()}", psutil.Process(server.pid)
         finally:
             server.terminate()
 
@@ -91,7 +92,7 @@ class Ours:
         scenario = Scenario(arrivals=arrivals, prompts=synthetic(64, 1), duration=seconds, drain=5, **fields)
         self._runs += 1
         directory = self._folder / f"run{self._runs}"
-        endpoints = [Endpoint(url, "m").to_dict()]
+        endpoints = [Endpoint(url, "m", verify_tls=False).to_dict()]
         order = LoadOrder(scenario.to_dict(), endpoints, [], 1, str(directory), stamps, spin)
         self.generator._wait_until_ready()
         master, worker = self.generator.pids()

@@ -58,7 +58,7 @@ async def main() -> None:
     parser.add_argument("--rate", type=float, default=0)
     parser.add_argument("--seconds", type=float, default=3)
     args = parser.parse_args()
-    connector = aiohttp.TCPConnector(limit=0)
+    connector = aiohttp.TCPConnector(limit=0, ssl=False)
     async with aiohttp.ClientSession(connector=connector) as session:
         before, begin = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
         if args.users:

@@ -17,6 +17,7 @@ import array
 import select
 import signal
 import socket
+import ssl
 import struct
 import sys
 import time
@@ -24,6 +25,7 @@ from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 
+from pytest_inferslo.servers.null_answers import page, stream_parts, whole_answer
 from pytest_inferslo.timerfd import Timerfd, least_timer_slack
 
 _READ, _SECOND = select.EPOLLIN if hasattr(select, "EPOLLIN") else 1, 1_000_000_000
@@ -33,36 +35,6 @@ _SO_TIMESTAMPNS = 35
 _READ_SIZE = 65536
 _ANSWERS = 256
 clock = time.monotonic_ns
-
-_STREAMED = (
-    b'data: {"id":"chatcmpl-0123456789abcdef","object":"chat.completion.chunk","created":1796064758,'
-    b'"model":"null","choices":['
-)
-_EVENT = _STREAMED + b'{"index":0,"delta":%b,"logprobs":null,"finish_reason":%b}]}\n\n'
-_USAGE = _STREAMED + b'],"usage":{"prompt_tokens":16,"total_tokens":%d,"completion_tokens":%d}}\n\n'
-_WHOLE = (
-    b'{"id":"chatcmpl-0123456789abcdef","object":"chat.completion","created":1796064758,"model":"null",'
-    b'"choices":[{"index":0,"message":{"role":"assistant","content":"%b"},"finish_reason":"length"}],'
-    b'"usage":{"prompt_tokens":16,"total_tokens":%d,"completion_tokens":%d}}'
-)
-#: By path; a request may name any model.
-_PAGES = {
-    b"/health": b"",
-    b"/metrics": b"",
-    b"/v1/models": b'{"object":"list","data":[{"id":"null","object":"model","created":0,"owned_by":"null"}]}',
-}
-_HEAD = (
-    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
-)
-
-
-def page(path: bytes) -> bytes:
-    """The answer to a GET: of `path`, or 404."""
-    body = _PAGES.get(path.rstrip(b"/"))
-    if body is None:
-        return b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n"
-    kind = b"application/json" if body else b"text/plain"
-    return b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\ncontent-length: %d\r\n\r\n%b" % (kind, len(body), body)
 
 
 @dataclass(frozen=True)
@@ -78,39 +50,19 @@ class Shape:
     stall_ns: int = 0
 
 
-def _chunk(data: bytes) -> bytes:
-    return b"%x\r\n%b\r\n" % (len(data), data)
-
-
-def stream_parts(chunks: int, number: int = 0) -> list[bytes]:
-    """The bytes of a streamed answer, one entry per token: head and role stand with the first, the end with
-    the last. `number` makes its id.
-    """
-    parts = []
-    for number in range(chunks):
-        reason = b'"length"' if number == chunks - 1 else b"null"
-        parts.append(_chunk(_EVENT % (b'{"content":" token%d"}' % number, reason)))
-    parts[0] = _HEAD + _chunk(_EVENT % (b'{"role":"assistant","content":""}', b"null")) + parts[0]
-    parts[-1] += _chunk(_USAGE % (16 + chunks, chunks)) + _chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n"
-    unique = b"%016x" % (number * 0x9E3779B97F4A7C15 % 2**64)
-    return [part.replace(b"0123456789abcdef", unique) for part in parts]
-
-
-def whole_answer(chunks: int) -> bytes:
-    body = _WHOLE % (b" token" * chunks, 16 + chunks, chunks)
-    return b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (
-        len(body),
-        body,
-    )
-
-
 class NullServer:
     """`serve` runs until the process ends."""
 
     def __init__(
-        self, shape: Shape, host: str = "127.0.0.1", port: int = 0, truth: Path | None = None
+        self,
+        shape: Shape,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        truth: Path | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self._shape = shape
+        self._tls = tls
         #: answers of different ids, taken in turn
         self._answers = [stream_parts(shape.chunks, number) for number in range(_ANSWERS)]
         self._answered = 0
@@ -155,6 +107,12 @@ class NullServer:
                 sock, _ = self._listener.accept()
             except BlockingIOError:
                 return
+            if self._tls is not None:
+                try:
+                    sock = self._shaken_hands(self._tls, sock)
+                except OSError:
+                    sock.close()
+                    continue
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self._truth is not None:
@@ -162,13 +120,19 @@ class NullServer:
             self._sockets[sock.fileno()] = sock
             self._epoll.register(sock.fileno(), _READ)
 
+    @staticmethod
+    def _shaken_hands(tls: ssl.SSLContext, sock: socket.socket) -> socket.socket:
+        """At once, while all else waits: connections are opened before what is measured."""
+        sock.settimeout(1.0)
+        return tls.wrap_socket(sock, server_side=True)
+
     def _read(self, fd: int) -> None:
         sock = self._sockets.get(fd)
         if sock is None:  # closed by what came before it in this round
             return
         try:
             data = self._receive(sock)
-        except BlockingIOError:
+        except (BlockingIOError, ssl.SSLWantReadError):
             return
         except OSError:
             data = b""
@@ -277,12 +241,19 @@ def main(argv: list[str] | None = None) -> int:
     for name in ("first", "gap", "stall-every", "stall"):
         parser.add_argument(f"--{name}-ms", type=float, default=0.0)
     parser.add_argument("--truth", type=Path)
+    parser.add_argument("--certificate", type=Path, help="a file with certificate and key: speak TLS")
     args = parser.parse_args(argv)
     shape = Shape(
         args.chunks,
         *(round(ms * 1e6) for ms in (args.first_ms, args.gap_ms, args.stall_every_ms, args.stall_ms)),
     )
-    server = NullServer(shape, args.host, args.port, args.truth)
+    if args.truth is not None and args.certificate is not None:
+        parser.error("the kernel's times are not to be had through TLS: leave out --truth or --certificate")
+    tls = None
+    if args.certificate is not None:
+        tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        tls.load_cert_chain(args.certificate)
+    server = NullServer(shape, args.host, args.port, args.truth, tls)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     print(server.port, flush=True)
     try:

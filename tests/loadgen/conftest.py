@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import shutil
+import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -85,3 +87,18 @@ def load(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Load]:
             patch.setenv("INFERSLO_TEST_KEY", "sesame")
             generator._wait_until_ready()
         yield Load(generator, directory)
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl makes the certificate")
+    path = tmp_path_factory.mktemp("tls") / "both.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days",
+         "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-keyout", str(path), "-out",
+         f"{path}.crt"],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    path.write_text(path.read_text() + Path(f"{path}.crt").read_text())
+    return path

@@ -4,10 +4,8 @@ sockets.
 
 from __future__ import annotations
 
-import shutil
 import socket
 import ssl
-import subprocess
 import threading
 import time
 from contextlib import closing
@@ -211,21 +209,6 @@ def test_a_keep_alive_that_ends_as_the_request_leaves(load: Any) -> None:
     replaced = sum(worker["replaced_connections"] for worker in offered.result.workers)
     # on a crowded machine a close may come too late to count as a race
     assert (offered.outcomes["SUCCESS"], replaced) in ((4, 2), (3, 1))
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if shutil.which("openssl") is None:
-        pytest.skip("openssl makes the certificate")
-    path = tmp_path_factory.mktemp("tls") / "both.pem"
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days",
-         "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-keyout", str(path), "-out",
-         f"{path}.crt"],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    path.write_text(path.read_text() + Path(f"{path}.crt").read_text())
-    return path
 
 
 def test_tls(load: Any, certificate: Path) -> None:

@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 from replies import read
 
+from pytest_inferslo.core.endpoint import Endpoint
 from pytest_inferslo.core.samples import Outcome
-from pytest_inferslo.servers.null import stream_parts, whole_answer
+from pytest_inferslo.servers.null_answers import stream_parts, whole_answer
 
 
 @contextmanager
@@ -33,6 +34,19 @@ def test_its_answers_are_complete(chunks: int) -> None:
     streamed = read(b"".join(stream_parts(chunks)))
     assert (streamed.outcome, streamed.chunks, streamed.output_tokens) == (Outcome.SUCCESS, chunks, chunks)
     assert read(whole_answer(chunks), streaming=False).output_tokens == chunks
+
+
+def test_streams_have_ids_of_their_own() -> None:
+    streams = [b"".join(stream_parts(2, number)) for number in range(3)]
+    assert len(set(streams)) == 3
+    assert len({len(stream) for stream in streams}) == 1
+
+
+def test_it_speaks_tls(load: Any, certificate: Path) -> None:
+    with null_server("--chunks", "2", "--certificate", str(certificate)) as url:
+        secure = url.replace("http://127.0.0.1", "https://localhost")
+        assert load(Endpoint(secure, "m", ca_file=str(certificate))).outcomes == {"SUCCESS": 20}
+        assert load(Endpoint(url, "m")).outcomes.keys() <= {"TRUNCATED", "RESET", "MALFORMED_HTTP"}
 
 
 def test_streams_with_gaps_and_their_truth(load: Any, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pytest_inferslo.core.samples import Outcome
 from pytest_inferslo.loadgen.dialects import DIALECTS
 from pytest_inferslo.loadgen.reply import Reply
-from pytest_inferslo.servers.null import stream_parts
+from pytest_inferslo.servers.null_answers import stream_parts
 
 KNOWN = b"".join(stream_parts(1, 7))
 TEXT = b'" token0"'
