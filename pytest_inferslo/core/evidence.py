@@ -19,6 +19,7 @@ What was not measured is broken, never kept.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -59,9 +60,33 @@ class Rules:
         test = sequential.refutes_share if self.anytime else statistics.refutes_share
         return test(within, over, share, self.confidence)
 
+    def laxer(self, times: int) -> Rules:
+        """With so many times the doubt."""
+        return replace(self, confidence=max(0.0, 1 - (1 - self.confidence) * times))
+
     def stricter(self, times: int) -> Rules:
         """For one of `times` questions whose false alarms add up."""
         return replace(self, confidence=1 - (1 - self.confidence) / times)
+
+
+def what_is_missing(
+    within: float, over: float, worth: float, share: float, rate: float, rules: Rules, bad_ones: str
+) -> str:
+    """How many more requests, and how much time at this rate, would decide if the shares stay as they are.
+
+    `bad_ones` says what befell the `over`.
+    """
+    factor = statistics.samples_to_decide(within * worth, over * worth, share, rules.confidence)
+    n = within + over
+    if factor is None:
+        return f"{over:g} of {n:g} requests {bad_ones}: too close to what is allowed to decide"
+    more = math.ceil(n * (factor - 1))
+    alike = (
+        "" if worth > 0.8 else f" ({n:g} are worth {n * worth:.0f} independent ones: neighbours are alike)"
+    )
+    seconds = more / rate
+    time = f"{seconds:.0f} more seconds" if seconds < 90 else f"{seconds / 60:.1f} more minutes"
+    return f"needs about {more:,} more requests, {time}{alike}"
 
 
 def not_measured(cause: str) -> Evidence:

@@ -13,8 +13,8 @@ from pytest_inferslo.core.objective import SCOPE_KINDS, Objective
 from pytest_inferslo.core.policy import Policy, exact_limit
 from pytest_inferslo.core.summary import Question
 
-#: The part of a limit that a run is asked about too before it is stopped for a PASS (core/early).
-LOWER_LIMIT = 0.45
+#: The part of a limit at which a proof must be borne out (core/bearing).
+LOWER_LIMIT = 0.92**10
 #: Lower limits, at which the clustering of slow requests is read when few exceed the limit itself.
 _LADDER = (*(0.92**step for step in range(1, 9)), LOWER_LIMIT)
 

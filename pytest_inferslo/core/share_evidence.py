@@ -10,9 +10,10 @@ import numpy as np
 
 from pytest_inferslo.core import statistics
 from pytest_inferslo.core.baseline import Level
+from pytest_inferslo.core.bearing import Bearing
 from pytest_inferslo.core.clustering import discount, near_the_limit, seconds_seen, tail_clustering
 from pytest_inferslo.core.distribution import Scope
-from pytest_inferslo.core.evidence import Evidence, Rules
+from pytest_inferslo.core.evidence import Evidence, Rules, what_is_missing
 from pytest_inferslo.core.histogram import Histogram
 from pytest_inferslo.core.metrics import Source
 from pytest_inferslo.core.objective import SLOT_NS, Objective
@@ -70,8 +71,14 @@ def _whole(
     status = Status.INCONCLUSIVE
     reason = ""
     swings = seconds_seen(found, pool.strata(scope)) if near_the_limit(found, limit) else math.inf
+    unborne: Bearing | None = None
     if rules.proves(within, over, share):
-        status = Status.PASS if swings >= FEWEST_SWINGS else Status.INCONCLUSIVE
+        if objective.statistic.kind == "percentile" and found:
+            exact = exact_limit(objective, limit)
+            bearing = Bearing(found, trials, pool.strata(scope), share, exact, objective.upper, rules)
+            if not bearing.holds():
+                unborne, worth = bearing, bearing.worth
+        status = Status.PASS if swings >= FEWEST_SWINGS and unborne is None else Status.INCONCLUSIVE
     elif rules.refutes(within, over, share) or _outage(objective, n, bad, share, rules):
         status = Status.FAIL
         reason = f"{bad} of {n} requests {_bad_ones(objective)}"
@@ -91,9 +98,9 @@ def _whole(
             f"{FEWEST_SWINGS:g} are the least to prove anything; a longer run shows whether it settles"
         )
     elif status is Status.INCONCLUSIVE:
-        reason = what_is_missing(
-            n - bad, bad, worth, share, n / pool.seconds(scope), rules, _bad_ones(objective)
-        )
+        asked = rules if unborne is None else unborne.rules
+        rate = n / pool.seconds(scope)
+        reason = what_is_missing(n - bad, bad, worth, share, rate, asked, _bad_ones(objective))
     return Evidence(status, observed, n, n * worth, interval, reason)
 
 
@@ -152,26 +159,6 @@ def _percentile_shown(
         lowest if low is None else histogram.value_at_rank(low)[0],
         math.inf if high is None else histogram.value_at_rank(high)[1],
     )
-
-
-def what_is_missing(
-    within: float, over: float, worth: float, share: float, rate: float, rules: Rules, bad_ones: str
-) -> str:
-    """How many more requests, and how much time at this rate, would decide if the shares stay as they are.
-
-    `bad_ones` says what befell the `over`.
-    """
-    factor = statistics.samples_to_decide(within * worth, over * worth, share, rules.confidence)
-    n = within + over
-    if factor is None:
-        return f"{over:g} of {n:g} requests {bad_ones}: too close to what is allowed to decide"
-    more = math.ceil(n * (factor - 1))
-    alike = (
-        "" if worth > 0.8 else f" ({n:g} are worth {n * worth:.0f} independent ones: neighbours are alike)"
-    )
-    seconds = more / rate
-    time = f"{seconds:.0f} more seconds" if seconds < 90 else f"{seconds / 60:.1f} more minutes"
-    return f"needs about {more:,} more requests, {time}{alike}"
 
 
 def _census(objective: Objective, pool: Pool, scope: Scope, trials: Trials, rules: Rules) -> Evidence:

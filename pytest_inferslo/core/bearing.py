@@ -1,0 +1,70 @@
+"""Whether a percentile that is proved also holds for the requests that have not come.
+
+An exact test counts independent requests. How alike they are is read off the slow ones, and where few came near
+the limit there is little to read: a minute of a busy queue holds a handful of its busy periods, and a quiet one
+looks as if the slow requests came each by itself. So the proof must be borne out a second time, by requests
+that did come: either at the limit itself, counted as much alike as the values are, or at some 0.43 of the limit, where
+there are enough slow ones to see how they cluster. There a promise "at most a share q is over the limit" allows
+q ** 0.43, which any latency with a tail no heavier than an exponential one exceeds when it breaks the promise: its
+survival S satisfies S(u x) >= S(x) ** u for u < 1 (increasing failure rate on average; Barlow and Proschan 1975,
+chapter 4). Busy queues have such tails. With q = 1 % that is 14 %, which takes about 40 independent requests
+instead of some 500. It is a second condition and never proves anything alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pytest_inferslo.core.clustering import discount, level_clustering, slots_over
+from pytest_inferslo.core.evidence import Rules
+from pytest_inferslo.core.pool import Array, Seconds, Trials
+from pytest_inferslo.core.questions import LOWER_LIMIT
+from pytest_inferslo.core.statistics import Clustering, share_clustering
+
+#: Times the doubt that a run of its planned length may leave here. One that is looked at every second has no more
+#: than its proof had.
+_DOUBT = 5
+
+
+class Bearing:
+    """`share` of the requests must be within `limit` (as counted: policy.exact_limit); `upper`: it is a ceiling."""
+
+    def __init__(
+        self,
+        found: Sequence[Seconds],
+        trials: Trials,
+        strata: Array,
+        share: float,
+        limit: float,
+        upper: bool,
+        rules: Rules,
+    ) -> None:
+        self._found = found
+        self._trials = trials
+        self._strata = strata
+        self._share = share
+        self._lower = limit * LOWER_LIMIT if upper else None
+        self.rules = rules if rules.anytime else rules.laxer(_DOUBT)
+
+    def holds(self) -> bool:
+        if self._proves(self._trials.all_bad, self.worth, self._share):
+            return True
+        if self._lower is None:
+            return False
+        if self._lower not in self._found[0].limits:
+            return True  # the looser of two limits, which refutes and does not prove
+        over = slots_over(self._found, self._lower)
+        alike = share_clustering(over, self._trials.all_trials, self._strata)
+        return self._proves(over, self._worth(alike), 1 - (1 - self._share) ** LOWER_LIMIT)
+
+    @property
+    def worth(self) -> float:
+        """What one request is worth in independent ones, if they are as much alike as their values."""
+        return self._worth(level_clustering(self._found, self._strata))
+
+    def _worth(self, alike: Clustering) -> float:
+        return min(discount([alike], self.rules.confidence), self._trials.most)
+
+    def _proves(self, over: Array, worth: float, share: float) -> bool:
+        n, t = self._trials.all_trials.sum(), over.sum()
+        return bool(self.rules.proves((n - t) * worth, t * worth, share))
