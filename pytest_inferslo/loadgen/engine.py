@@ -185,9 +185,11 @@ class Engine(Dispatch):
         gc.unfreeze()
         record = self.record
         # spinning gives way to work, so it is no sign of a worker at its limit
-        record.cpu_ns = time.process_time_ns() - self._cpu_started - self._pacer.spun_ns
+        used = time.process_time_ns() - self._cpu_started
+        record.cpu_ns = max(0, used - self._pacer.spun_ns)
         record.spun_ns = self._pacer.spun_ns
-        record.cpu_share = record.cpu_ns / max(1, clock() - self._started)
+        # a worker that gets no request has ended before the load begins, and was no busier for it
+        record.cpu_share = record.cpu_ns / max(1, max(clock(), self._epoch) - self._started)
         record.loop_lag_p99_ns = self._lag.p99()
         record.intended = len(self.workload)
         record.issued = self.sent

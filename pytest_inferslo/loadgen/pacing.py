@@ -100,7 +100,8 @@ class SpinPacer:
         if woke < due:
             while clock() < due:
                 pass
-            self.spun_ns += clock() - woke
+            # what the loop took longer than that, another process had the processor
+            self.spun_ns += due - woke
         self._callback()
 
 

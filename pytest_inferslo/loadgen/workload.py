@@ -104,7 +104,7 @@ class Workload:
             left -= size
             if not self._next % _BREATH:
                 breathe()
-        if not self.schedule.closed or self._warm_until:
+        if not self.schedule.closed or self._warm_until or not len(self.schedule):
             return
         # the later requests of each user, whose times are not known yet
         firsts = self.schedule.index.tolist()

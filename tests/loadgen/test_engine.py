@@ -320,6 +320,16 @@ def test_closed_loop(load: Any) -> None:
         assert (thought == 10_000_000).all()
 
 
+def test_a_worker_without_a_user_is_idle(load: Any) -> None:
+    """Its load has ended before it began: its CPU time over those microseconds would be that of a busy one."""
+    with RawServer(answer_all(ANSWER)) as server:
+        offered = load(server.url, arrivals=concurrency(1), duration=0.3)
+    assert set(offered.outcomes) == {"SUCCESS"}
+    issued = {worker["index"]: worker["issued"] for worker in offered.result.workers}
+    assert issued == {0: len(offered.samples), 1: 0}
+    assert all(worker["cpu_share"] < 0.5 for worker in offered.result.workers if not worker["issued"])
+
+
 def test_closed_loop_goes_on_after_failures(load: Any) -> None:
     with RawServer(hangs_up) as server:
         offered = load(server.url, arrivals=concurrency(2, think=0.02), duration=0.4)

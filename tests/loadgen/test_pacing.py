@@ -5,10 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from raw_server import RawServer, answer_all
+
+from pytest_inferslo.loadgen import pacing
 
 PACE = """
 import time, gevent
@@ -46,6 +49,28 @@ stamps.time.time_ns = lambda: wall() + 3_600_000_000_000
 kept.measure()
 assert kept.steps == 1
 """
+
+
+class Armed:
+    name = "made"
+
+    def arm(self, due: int) -> None:
+        self.due = due
+
+    disarm = close = print
+
+
+def test_time_that_another_process_had_was_not_spun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be taken off the CPU time of a worker that never had it, and hide how busy that is."""
+    times = iter([50_000, 60_000, 9_000_000, 9_500_000])
+    timer, fired = Armed(), []
+    monkeypatch.setattr(pacing, "pacer", lambda loop, callback: timer)
+    monkeypatch.setattr(pacing, "time", SimpleNamespace(monotonic_ns=lambda: next(times)))
+    spin = pacing.SpinPacer(None, lambda: fired.append(True))
+    spin.arm(100_000)
+    spin._ahead()
+    assert fired == [True]
+    assert spin.spun_ns == 50_000
 
 
 @pytest.mark.parametrize("kind", ["TimerfdPacer", "LibevPacer", "SpinPacer"])
