@@ -43,6 +43,10 @@ class Part:
         self.done = done
 
 
+#: Of a piece with no text that is known.
+_NOTHING: tuple[bytes, dict[bytes, Part]] = (b"", {})
+
+
 class Phrasebook:
     """The pieces known of one dialect, derived from its lexicon."""
 
@@ -50,6 +54,7 @@ class Phrasebook:
         self._lexicon = lexicon
         self._silent: dict[bytes, Part] = {}
         self._texts: dict[bytes, dict[bytes, Part]] = {}
+        self._last = _NOTHING
 
     def read(self, data: bytes, begin: int, opening: bytes = b"") -> tuple[Part, ...] | None:
         """The events of `data[begin:]`, which stands at the beginning of a chunk; None unless all are known.
@@ -64,24 +69,24 @@ class Phrasebook:
         pieces = data.split(opening)
         if len(pieces[0]) != start or data[start - 2 : start] != b"\r\n":
             return None
-        lexicon, silent, texts = self._lexicon, self._silent, self._texts
+        lexicon, silent = self._lexicon, self._silent
+        plain = lexicon.plain
+        before, afters = self._last
         opening_size = len(opening)
         parts = []
         for piece in pieces[1:]:
             size -= opening_size
-            part = silent.get(piece)
-            if part is None:
-                for mark in lexicon.used_marks:
-                    at = piece.find(mark) + len(mark)
-                    afters = texts.get(piece[:at])
-                    if afters is not None:
-                        end = piece.find(b'"', at)
-                        text = piece[at:end]
-                        part = afters.get(piece[end:])
-                        if part is not None and (text in lexicon.plain or lexicon.is_plain(text)):
-                            size += at - end
-                            break
-                        part = None
+            # most pieces begin as the one before them does
+            if not before or not piece.startswith(before):
+                before, afters = self._last = self._beginning(piece)
+            at = len(before)
+            end = piece.find(b'"', at)
+            text = piece[at:end]
+            part = afters.get(piece[end:])
+            if part is not None and (text in plain or lexicon.is_plain(text)):
+                size += at - end
+            else:
+                part = silent.get(piece)
                 if part is None:
                     self._learn(piece)
                     return None
@@ -93,6 +98,15 @@ class Phrasebook:
             return None
         lexicon.credit += 1
         return tuple(parts)
+
+    def _beginning(self, piece: bytes) -> tuple[bytes, dict[bytes, Part]]:
+        """What stands before the text of `piece`, and what may follow that text; of an unknown one nothing."""
+        for mark in self._lexicon.used_marks:
+            at = piece.find(mark) + len(mark)
+            afters = self._texts.get(piece[:at])
+            if afters is not None:
+                return piece[:at], afters
+        return _NOTHING
 
     def _learn(self, piece: bytes) -> None:
         """Makes the piece known for the next time, if its event is."""
