@@ -202,8 +202,8 @@ class LoadOffer:
 
     def _conclude(self, judged: Sequence[Judged], order: Order) -> None:
         tables = []
-        for each in sorted(judged, key=lambda each: _WORST_FIRST.index(each.verdict.status), reverse=True):
-            each.write()
+        for place in reversed(_worst_first(judged)):
+            judged[place].write()
         for each in judged:
             table = render_verdict(each.verdict, each.record, each.summary)
             tables.append(table)
@@ -214,11 +214,11 @@ class LoadOffer:
                 config=self._item.config, nodeid=self._item.nodeid, run=each
             )
         worst = min((each.verdict.status for each in judged), key=_WORST_FIRST.index)
-        message = "\n\n".join(tables)
+        message = "\n\n".join(tables[place] for place in _worst_first(judged))
         earlier = self._tries()
         breached = [note for note in earlier if note["status"] == Status.FAIL.value]
         earlier.extend(self._notes[-len(judged) :])
-        if worst is Status.PASS and breached:
+        if breached and worst is not Status.FAIL:  # nor does one that `--inconclusive` would let go
             raise BreachedPolicy(_flaky(breached, message), pytrace=False)
         self._raise(worst, message)
 
@@ -273,6 +273,10 @@ class LoadOffer:
                 yield Shown(line, label, total_s)
             finally:
                 line.close()
+
+
+def _worst_first(judged: Sequence[Judged]) -> list[int]:
+    return sorted(range(len(judged)), key=lambda place: _WORST_FIRST.index(judged[place].verdict.status))
 
 
 def _latency_shown(order: Order) -> str:

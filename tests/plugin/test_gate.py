@@ -116,8 +116,9 @@ def test_a_policy_with_unproven_scenarios_fails_the_session(project):
     result.stdout.fnmatch_lines(["*1 named scenario was not evaluated: bursty*"])
 
 
-def test_a_rerun_does_not_launder_a_breach(project):
-    """Case 30: the second try would pass; the verdict says flaky and shows both."""
+@pytest.mark.parametrize(("later_rate", "inconclusive"), [(60, "fail"), (2, "warn"), (2, "xfail")])
+def test_a_rerun_does_not_launder_a_breach(project, later_rate, inconclusive):
+    """Case 30: the second try would pass, or be let go as INCONCLUSIVE; the verdict says flaky and shows both."""
     pytester = project(limit="10s")
     test = TEST.replace(
         "    offer_load(",
@@ -125,9 +126,10 @@ def test_a_rerun_does_not_launder_a_breach(project):
         "    tries = pathlib.Path('tries'); first = not tries.exists(); tries.touch()\n"
         "    offer_load(",
     ).replace("output_tokens=4", "output_tokens=(200 if first else 1)")
+    test = test.replace('"{rate}/s"', f"{{rate}} if first else {later_rate}")
     (pytester.path / "slo_policies" / "quick.yaml").write_text(POLICY.format(limit="300ms", more=""))
-    pytester.makepyfile(test_load=test.format(rate=60, seconds=5))
-    result = run(pytester, "--reruns=1")
+    pytester.makepyfile(test_load=test.format(rate=60, seconds=3))
+    result = run(pytester, "--reruns=1", f"--inconclusive={inconclusive}")
     assert result.ret == 1
     result.stdout.fnmatch_lines(["*flaky*"])
 
