@@ -94,7 +94,7 @@ class Ours:
         directory = self._folder / f"run{self._runs}"
         endpoints = [Endpoint(url, "m", verify_tls=False).to_dict()]
         order = LoadOrder(scenario.to_dict(), endpoints, [], 1, str(directory), stamps, spin)
-        self.generator._wait_until_ready()
+        self.generator.wait_until_ready()
         master, worker = self.generator.pids()
         os.sched_setaffinity(master, {self._master_core})
         os.sched_setaffinity(worker, {GENERATOR_CORE})

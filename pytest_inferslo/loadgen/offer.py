@@ -91,7 +91,7 @@ class LoadGenerator:
         """
         if not self._processes:
             self._start()
-        self._wait_until_ready()
+        self.wait_until_ready()
         self._stopping = False
         self._tell({"do": "offer", "order": order.to_dict()})
         interrupted: KeyboardInterrupt | None = None
@@ -137,6 +137,24 @@ class LoadGenerator:
                 return LoadResult(**message)
         return None
 
+    def wait_until_ready(self) -> None:
+        """Until master and workers run, which `offer` waits for too. Raises LoadError when one of them does not."""
+        deadline = time.monotonic() + _START_SECONDS
+        while not self._ready:
+            message = self._next(max(0.01, min(_ROUND_SECONDS, deadline - time.monotonic())))
+            for process in self._processes[1:]:
+                if process.poll() is not None:
+                    raise self._broken(f"a worker ended with status {process.returncode} before any load")
+            if message and message["event"] == "listening":
+                self._port = message["port"]
+                self._start_workers()
+            elif message and message["event"] == "ready":
+                self._ready = True
+            elif time.monotonic() > deadline:
+                raise self._broken(
+                    f"not all of {self._expected} workers connected to {self.address} in {_START_SECONDS:g} s"
+                )
+
     def close(self) -> None:
         """Ends master and workers; returns when they are gone."""
         processes, self._processes = self._processes, []
@@ -177,23 +195,6 @@ class LoadGenerator:
             )
         self._processes.append(process)
         return process
-
-    def _wait_until_ready(self) -> None:
-        deadline = time.monotonic() + _START_SECONDS
-        while not self._ready:
-            message = self._next(max(0.01, min(_ROUND_SECONDS, deadline - time.monotonic())))
-            for process in self._processes[1:]:
-                if process.poll() is not None:
-                    raise self._broken(f"a worker ended with status {process.returncode} before any load")
-            if message and message["event"] == "listening":
-                self._port = message["port"]
-                self._start_workers()
-            elif message and message["event"] == "ready":
-                self._ready = True
-            elif time.monotonic() > deadline:
-                raise self._broken(
-                    f"not all of {self._expected} workers connected to {self.address} in {_START_SECONDS:g} s"
-                )
 
     def _start_workers(self) -> None:
         host = "127.0.0.1" if self._bind in ("0.0.0.0", "*") else self._bind

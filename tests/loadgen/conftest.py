@@ -85,7 +85,7 @@ def load(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Load]:
             for name in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "ALL_PROXY"):
                 patch.setenv(name, "http://127.0.0.1:9")
             patch.setenv("INFERSLO_TEST_KEY", "sesame")
-            generator._wait_until_ready()
+            generator.wait_until_ready()
         yield Load(generator, directory)
 
 

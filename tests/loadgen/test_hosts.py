@@ -107,7 +107,7 @@ def crew(hosts: list[Host], tmp_path: Path) -> Iterator[tuple[LoadGenerator, Raw
     ):
         workers = [host.start_worker(port, tmp_path / f"{host.name}.log") for host in hosts]
         try:
-            generator._wait_until_ready()
+            generator.wait_until_ready()
             yield generator, server
         finally:
             generator.close()

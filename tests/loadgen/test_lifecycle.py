@@ -112,7 +112,7 @@ import sys, time
 from pathlib import Path
 from pytest_inferslo.loadgen.offer import LoadGenerator
 generator = LoadGenerator(Path(sys.argv[1]), workers=2)
-generator._wait_until_ready()
+generator.wait_until_ready()
 print(*generator.pids(), flush=True)
 time.sleep(60)
 """
@@ -132,7 +132,7 @@ def test_case_44_nothing_outlives_a_killed_session(tmp_path: Path) -> None:
 
 def test_close_leaves_no_process(tmp_path: Path) -> None:
     generator = LoadGenerator(tmp_path)
-    generator._wait_until_ready()
+    generator.wait_until_ready()
     pids = generator.pids()
     generator.close()
     assert gone(pids)
@@ -142,7 +142,7 @@ def test_workers_that_never_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("pytest_inferslo.loadgen.offer._START_SECONDS", 3.0)
     with LoadGenerator(tmp_path, workers=0, expect_workers=1) as generator:
         with pytest.raises(LoadError, match="not all of 1 workers connected to 127"):
-            generator._wait_until_ready()
+            generator.wait_until_ready()
 
 
 def test_the_pytest_process_never_imports_locust() -> None:
