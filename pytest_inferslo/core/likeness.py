@@ -12,23 +12,38 @@ Record = Mapping[str, Any]
 _NOT_THE_LOAD = frozenset(("kind", "duration", "warmup", "drain", "seed", "repeats", "stop_when_certain"))
 #: And those that say how much of it a client bears before it calls a request failed.
 _PATIENCE = ("timeouts", "max_in_flight", "max_connections")
+#: The times of arrivals, which shrink when a run is shortened (Arrivals.scaled).
+_SHAPE_TIMES = frozenset(("at", "edge", "every", "length", "period", "ramp", "seconds"))
 
 
 def load_differences(one: Record, other: Record) -> list[str]:
     """The fields of the scenario in which two runs were not offered the same load; none where a record tells nothing.
 
-    A run that was shortened for a try has the rates of the whole one, and arrivals of other times.
+    A run that was shortened for a try has the rates of the whole one, at other times.
     """
     scenarios = [record.get("scenario") or {} for record in (one, other)]
     mine, theirs = (_plain(scenario.get("definition") or {}) for scenario in scenarios)
     if not mine or not theirs:
         return []
-    shortened = any(record.get("load_seconds") is not None for record in (one, other))
-    ignored = _NOT_THE_LOAD | set(_PATIENCE) | ({"arrivals"} if shortened else set())
-    names = [name for name in {**mine, **theirs} if name not in ignored]
+    if any(record.get("load_seconds") is not None for record in (one, other)):
+        mine, theirs = ({**each, "arrivals": _timeless(each.get("arrivals"))} for each in (mine, theirs))
+    names = [name for name in {**mine, **theirs} if name not in {*_NOT_THE_LOAD, *_PATIENCE}]
     found = [name for name in names if name in mine and name in theirs and mine[name] != theirs[name]]
     users = [{**(scenario.get("locustfile") or {}), "path": None} for scenario in scenarios]
     return [*found, *(["locustfile"] if users[0] != users[1] else [])]
+
+
+def _timeless(arrivals: Any) -> Any:
+    """Their kinds, rates and users; what a stream asks for stays as it is."""
+    if isinstance(arrivals, list):
+        return [_timeless(part) for part in arrivals]
+    if not isinstance(arrivals, dict):
+        return arrivals
+    return {
+        name: value if name in ("prompts", "adapters") else _timeless(value)
+        for name, value in arrivals.items()
+        if name not in _SHAPE_TIMES
+    }
 
 
 def place_differences(one: Record, other: Record) -> list[str]:

@@ -365,6 +365,10 @@ def backend_of(**changes: Any) -> dict[str, Any]:
         (changed_load(earlier_run(), streaming=False), r"another load \(other streaming\)"),
         (changed_load(earlier_run(load_seconds=3.0), streaming=False), r"another load \(other streaming\)"),
         (
+            changed_load(earlier_run(load_seconds=3.0), arrivals={"kind": "poisson"}),
+            r"another load \(other arrivals\)",
+        ),
+        (
             earlier_run(backend=backend_of(simulated=True)),
             "of a simulator, and the run that is judged is of an engine",
         ),
@@ -391,7 +395,6 @@ def test_a_baseline_that_cannot_be_compared_with_is_refused(earlier: dict[str, A
             ["CPU: b, not a", "memory: 8 GiB, not 4 GiB"],
         ),
         (record_of(20, 4_000, run_id="run-0"), ["measured seconds: 20, not 40"]),
-        (changed_load(earlier_run(load_seconds=40.0), arrivals={"kind": "poisson"}), []),
         (
             changed_load(earlier_run(), seed=7, timeouts={"stall": 1}),
             ["timeouts: {'stall': 1}, not {'stall': 2}"],
@@ -412,6 +415,35 @@ def test_what_a_baseline_has_other_than_the_run_is_told(earlier: dict[str, Any],
         f"the baseline run-0 differs in {difference}" for difference in told
     ]
     assert json.loads(json.dumps(baseline.to_dict()))["about"]["window"] == earlier["window"]
+
+
+def offered(arrivals: Arrivals, load_seconds: float | None) -> dict[str, Any]:
+    scenario = Scenario(arrivals, synthetic(8, 8), duration=40)
+    shown = scenario.shortened(load_seconds) if load_seconds else scenario
+    return {"load_seconds": load_seconds, "scenario": {"name": "s", "definition": shown.describe()}}
+
+
+SHAPES = [
+    (constant("5/s"), constant("6/s")),
+    (bursts("1/s", "9/s", "4s", "2s"), bursts("1/s", "8/s", "4s", "2s")),
+    (spike("1/s", "9/s", "4s", "2s", edge="1s"), spike("2/s", "9/s", "4s", "2s", edge="1s")),
+    (ramp("1/s", "9/s", "20s"), ramp("1/s", "10/s", "20s")),
+    (steps(["1/s", "9/s"], "10s"), steps(["1/s", "9/s", "1/s"], "10s")),
+    (sine("1/s", "9/s", "10s"), sine("1/s", "9.5/s", "10s")),
+    (concurrency(4, ramp="10s"), concurrency(5, ramp="10s")),
+    (
+        phases(phase("a", constant("5/s"), "20s"), phase("b", bursts("1/s", "9/s", "4s", "2s"), "20s")),
+        phases(phase("a", constant("5/s"), "20s"), phase("b", bursts("1/s", "7/s", "4s", "2s"), "20s")),
+    ),
+]
+
+
+@pytest.mark.parametrize(("mine", "theirs"), SHAPES)
+def test_a_shortened_run_has_the_rates_of_the_whole_one(mine: Arrivals, theirs: Arrivals) -> None:
+    for shorter in (10.0, 7.0):
+        assert load_differences(offered(mine, shorter), offered(mine, None)) == []
+        assert load_differences(offered(mine, 10.0), offered(mine, shorter)) == []
+        assert load_differences(offered(mine, shorter), offered(theirs, None)) == ["arrivals"]
 
 
 def test_runs_of_other_loads_or_servers_are_no_repeats() -> None:
