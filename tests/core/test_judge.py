@@ -10,11 +10,26 @@ import numpy as np
 import pytest
 from runs_made import MS, SECOND, folded, only, policy_of, record_of, rows_of, verdict_of
 
+from pytest_inferslo.core.arrivals import (
+    Arrivals,
+    bursts,
+    concurrency,
+    constant,
+    phase,
+    ramp,
+    sine,
+    spike,
+    steps,
+)
+from pytest_inferslo.core.arrivals import phases as in_phases
 from pytest_inferslo.core.fold import Fold
 from pytest_inferslo.core.histogram import fold_gaps
 from pytest_inferslo.core.judge import baseline_from, judge, judge_together, questions
+from pytest_inferslo.core.likeness import load_differences
+from pytest_inferslo.core.prompts import synthetic
 from pytest_inferslo.core.readings import Reading
 from pytest_inferslo.core.samples import Outcome, SampleBatch
+from pytest_inferslo.core.scenario import Scenario
 from pytest_inferslo.core.verdict import Status, Verdict
 from pytest_inferslo.errors import UsageError
 
@@ -432,8 +447,8 @@ SHAPES = [
     (sine("1/s", "9/s", "10s"), sine("1/s", "9.5/s", "10s")),
     (concurrency(4, ramp="10s"), concurrency(5, ramp="10s")),
     (
-        phases(phase("a", constant("5/s"), "20s"), phase("b", bursts("1/s", "9/s", "4s", "2s"), "20s")),
-        phases(phase("a", constant("5/s"), "20s"), phase("b", bursts("1/s", "7/s", "4s", "2s"), "20s")),
+        in_phases(phase("a", constant("5/s"), "20s"), phase("b", bursts("1/s", "9/s", "4s", "2s"), "20s")),
+        in_phases(phase("a", constant("5/s"), "20s"), phase("b", bursts("1/s", "7/s", "4s", "2s"), "20s")),
     ),
 ]
 
