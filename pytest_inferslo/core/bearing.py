@@ -52,7 +52,8 @@ class Bearing:
         if self._lower is None:
             return False
         if self._lower not in self._found[0].limits:
-            return True  # the looser of two limits, which refutes and does not prove
+            # of a limit that was known only once the run was read, or the looser of two, nothing was counted there
+            return True
         over = slots_over(self._found, self._lower)
         alike = share_clustering(over, self._trials.all_trials, self._strata)
         return self._proves(over, self._worth(alike), 1 - (1 - self._share) ** LOWER_LIMIT)
