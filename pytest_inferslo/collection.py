@@ -177,6 +177,7 @@ def _check_baseline(config: pytest.Config, policies: Sequence[Policy], problems:
         RunDirectory.open(Path(named))
     except InfersloError as error:
         problems.append(f"--inferslo-baseline={named}: {error}")
+        return
     if not any(policy.refers_to("baseline") for policy in policies):
         remark = (
             f"--inferslo-baseline={named} had no effect: no policy of these tests compares with a baseline"

@@ -9,7 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from pytest_inferslo.errors import UsageError
-from pytest_inferslo.judgement import Judged, baseline_levels, judge_runs, policies_of, worst_exit_code
+from pytest_inferslo.judgement import (
+    Judged,
+    add_baseline_argument,
+    baseline_levels,
+    baseline_of,
+    judge_runs,
+    policies_of,
+    worst_exit_code,
+)
 from pytest_inferslo.policies import load_policy
 from pytest_inferslo.reports.terminal import comparison_table
 from pytest_inferslo.storage.run_directory import RunDirectory
@@ -35,16 +43,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="POLICY",
         help="judge all by this policy; default: each run's own",
     )
+    add_baseline_argument(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints the table; the exit code is that of the worst verdict."""
-    judged = [_judged(RunDirectory.open(path), arguments.slo_policy) for path in arguments.runs]
+    judged = [
+        _judged(RunDirectory.open(path), arguments.slo_policy, arguments.inferslo_baseline)
+        for path in arguments.runs
+    ]
     print(_table([(_label(each), each) for each in judged]))
     return worst_exit_code(judged)
 
 
-def _judged(directory: RunDirectory, names: list[str] | None) -> Judged:
+def _judged(directory: RunDirectory, names: list[str] | None, baseline: Path | None) -> Judged:
     record = directory.read_record()
     policies = policies_of(names, [record])
     if len(policies) > 1:
@@ -52,7 +64,9 @@ def _judged(directory: RunDirectory, names: list[str] | None) -> Judged:
         raise UsageError(
             f"several policies ({listed}) for run {record['run_id']}: a column shows one; name it with --slo-policy"
         )
-    return judge_runs([directory], policies[0])
+    return judge_runs(
+        [directory], policies[0], baseline_levels(baseline_of(baseline, [directory], policies), policies[0])
+    )
 
 
 def _label(judged: Judged) -> str:

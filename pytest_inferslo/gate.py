@@ -129,6 +129,8 @@ class LoadOffer:
             raise ScenarioError("no policy judges this load: a test must take `offer_load` as an argument")
         named = self._rig.options.baseline
         baseline = RunDirectory.open(Path(named)) if named else None
+        if baseline is not None:
+            order = replace(order, baseline={"path": str(baseline.path), "run_id": baseline.run_id})
         judges = [(policy, baseline_levels(baseline, policy)) for policy in self._policies]
         for policy, levels in judges:
             if levels is not None and policy.resolved(order.name, *self._backend.names).refers_to("baseline"):

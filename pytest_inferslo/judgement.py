@@ -60,6 +60,34 @@ def judge_runs(directories: Sequence[RunDirectory], policy: Policy, levels: Base
     return Judged(directories[-1], record, summary, verdict, policy, tuple(directories))
 
 
+def baseline_of(
+    named: Path | None, directories: Sequence[RunDirectory], policies: Sequence[Policy]
+) -> RunDirectory | None:
+    """What `of baseline` limits refer to: the run named, or that of the live verdicts; None where no limit does.
+
+    Raises UsageError where the latter is not to be found, or where there are several.
+    """
+    if not any(policy.refers_to("baseline") for policy in policies):
+        return None
+    if named is not None:
+        return RunDirectory.open(named)
+    recorded = {
+        b["run_id"]: b for each in directories if (b := each.read_record().get("baseline")) is not None
+    }
+    if not recorded:
+        return None
+    if len(recorded) > 1:
+        raise UsageError(f"the runs have several baselines ({', '.join(recorded)}): name one with --baseline")
+    ((run_id, told),) = recorded.items()
+    for path in (Path(told["path"]), directories[0].path.parent / run_id):
+        if path.is_dir() and (found := RunDirectory.open(path)).run_id == run_id:
+            return found
+    raise UsageError(
+        f"run {directories[0].run_id} was judged against the baseline {run_id}, which is neither at {told['path']} nor "
+        "beside it: name it with --baseline"
+    )
+
+
 def baseline_levels(directory: RunDirectory | None, policy: Policy) -> Baseline | None:
     """What an earlier run measured of everything that the policy compares with `baseline`; None without one."""
     if directory is None:
@@ -89,9 +117,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="POLICY",
         help="policy file or name, repeatable; default: those that judged it live",
     )
-    parser.add_argument(
-        "--inferslo-baseline", "--baseline", type=Path, metavar="RUN", help="run that `of baseline` refers to"
-    )
+    add_baseline_argument(parser)
     form = parser.add_mutually_exclusive_group()
     form.add_argument(
         "--json",
@@ -106,12 +132,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_baseline_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--inferslo-baseline",
+        "--baseline",
+        type=Path,
+        metavar="RUN",
+        help="run that `of baseline` refers to; default: the one that it referred to live",
+    )
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Prints the verdict of each policy; the exit code is the worst: 1 fail, 9 invalid, 8 inconclusive, 0 pass."""
     directories = [RunDirectory.open(path) for path in arguments.runs]
     policies = policies_of(arguments.slo_policy, [directory.read_record() for directory in directories])
-    baseline = RunDirectory.open(arguments.inferslo_baseline) if arguments.inferslo_baseline else None
-    if baseline is not None and not any(policy.refers_to("baseline") for policy in policies):
+    baseline = baseline_of(arguments.inferslo_baseline, directories, policies)
+    if arguments.inferslo_baseline and baseline is None:
         print("inferslo judge: --baseline had no effect: no objective is compared with one", file=sys.stderr)
     judged = [judge_runs(directories, policy, baseline_levels(baseline, policy)) for policy in policies]
     print(_rendered(judged, arguments), end="")
@@ -158,5 +194,8 @@ def _recorded_policy(recorded: Record) -> Policy:
     except PolicyError as error:
         raise UsageError(f"{error}\nname the policy with --slo-policy") from error
     if policy.sha256 != recorded.get("sha256"):
-        print(f"inferslo judge: {recorded['path']} has changed since the run", file=sys.stderr)
+        raise UsageError(
+            f"{recorded['path']} has changed since it judged the run: name it with --slo-policy to judge by it as it "
+            "is now"
+        )
     return policy

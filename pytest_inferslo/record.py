@@ -44,6 +44,7 @@ class Order:
     notes: tuple[str, ...] = ()
     locustfile: LocustLoad | None = None
     pacing: str = "timer"
+    baseline: Record | None = None  # path and run_id of what `of baseline` limits refer to
 
 
 def intended_load(order: Order) -> Record:
@@ -77,6 +78,7 @@ def planned(order: Order, server: Server) -> Record:
         **intended_load(order),
         "policy": order.policies[0] if order.policies else None,
         "policies": list(order.policies),
+        "baseline": order.baseline,
         "backend": server.record,
         "answers": answers,
         "host": fingerprint(),

@@ -122,7 +122,7 @@ def _against_baseline(
     Both the baseline and this run are estimates, so each gets half of the doubt that the confidence leaves.
     """
     if baseline is None:
-        return not_measured("no baseline is given; name a saved run as the baseline")
+        return not_measured("no baseline is given; name a saved run with --inferslo-baseline")
     level = baseline.levels.get(level_name(objective, scope))
     if level is None:
         return not_measured(f"the baseline {baseline.run_id} has no {level_name(objective, scope)}")
