@@ -24,10 +24,12 @@ from pytest_inferslo.reports.terminal import ProgressLine, render_verdict
 from pytest_inferslo.rig import BackendUnderTest, Rig
 from pytest_inferslo.run import measure
 from pytest_inferslo.session import (
+    TRIES,
     BreachedPolicy,
     InconclusiveRun,
     InvalidRun,
     UnofferedLoad,
+    flaky,
     scenario_name,
 )
 from pytest_inferslo.shown import Shown
@@ -35,9 +37,6 @@ from pytest_inferslo.storage.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from pytest_inferslo.loadgen.order import LocustLoad
-
-#: Verdicts by test id, over the tries of one session: a retry must not launder a breach.
-TRIES = pytest.StashKey[dict[str, list[dict[str, Any]]]]()
 
 _CLOSED_NOTE = "closed loop: latency starts when a user is free to ask; a slow server is asked less often"
 _LOCUST_NOTE = "closed loop: latency starts at the send; stalls do not show in requests that users never made"
@@ -221,7 +220,7 @@ class LoadOffer:
         breached = [note for note in earlier if note["status"] == Status.FAIL.value]
         earlier.extend(self._notes[-len(judged) :])
         if breached and worst is not Status.FAIL:  # nor does one that `--inconclusive` would let go
-            raise BreachedPolicy(_flaky(breached, message), pytrace=False)
+            raise BreachedPolicy(flaky(breached, message), pytrace=False)
         self._raise(worst, message)
 
     def _raise(self, status: Status, message: str) -> None:
@@ -293,8 +292,3 @@ def _caller() -> tuple[str, int]:
         if here not in Path(frame.filename).parents:
             return frame.filename, frame.lineno
     return "", 0
-
-
-def _flaky(breached: Sequence[dict[str, Any]], message: str) -> str:
-    tries = "\n\n".join(f"an earlier try, {note['directory']}:\n{note['table']}" for note in breached)
-    return f"flaky: a retry does not undo a breach. This try:\n{message}\n\n{tries}"

@@ -19,6 +19,9 @@ RUNS = pytest.StashKey[list[dict[str, Any]]]()
 #: What offer_load raised in an item, in order, other than what `--inconclusive` asked for.
 RAISED = pytest.StashKey[list[BaseException]]()
 
+#: Verdicts by test id, over the tries of one session: a retry must not launder a breach.
+TRIES = pytest.StashKey[dict[str, list[dict[str, Any]]]]()
+
 #: What the end of the servers left to say.
 NOTES = pytest.StashKey[list[str]]()
 
@@ -64,6 +67,12 @@ def annotate(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.Test
     not pass. `xfail` is the way to expect a breach.
     """
     error = call.excinfo.value if call.excinfo else None
+    tries = item.config.stash[TRIES].get(item.nodeid, []) if TRIES in item.config.stash else []
+    mine: list[dict[str, Any]] = item.stash.get(RUNS, [])
+    if report.skipped and (breached := _breached_before(tries, mine)):
+        error = BreachedPolicy(flaky(breached, str(error)), pytrace=False)
+        report.outcome, report.longrepr = "failed", str(error)
+        report.__dict__.pop("wasxfail", None)
     if report.when != "setup" or report.failed:  # a load of a fixture's set-up is told with the call
         runs, raised = item.stash.get(RUNS, []), item.stash.get(RAISED, [])
         report.inferslo_runs = list(runs)  # type: ignore[attr-defined]
@@ -77,6 +86,16 @@ def annotate(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.Test
         report.inferslo_status = "INVALID"  # type: ignore[attr-defined]
     elif isinstance(error, InconclusiveRun):
         report.inferslo_status = "INCONCLUSIVE"  # type: ignore[attr-defined]
+
+
+def flaky(breached: Sequence[dict[str, Any]], message: str) -> str:
+    tries = "\n\n".join(f"an earlier try, {note['directory']}:\n{note['table']}" for note in breached)
+    return f"flaky: a retry does not undo a breach. This try:\n{message}\n\n{tries}"
+
+
+def _breached_before(tries: Sequence[dict[str, Any]], runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The breaches among `tries` that are none of this one's `runs`."""
+    return [note for note in tries if note["status"] == "FAIL" and not any(note is mine for mine in runs)]
 
 
 def _unanswered(

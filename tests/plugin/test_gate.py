@@ -134,6 +134,22 @@ def test_a_rerun_does_not_launder_a_breach(project, later_rate, inconclusive):
     result.stdout.fnmatch_lines(["*flaky*"])
 
 
+@pytest.mark.parametrize("way_out", ["pytest.skip('not now')", "pytest.xfail('known')"])
+def test_nor_does_a_rerun_that_lets_itself_go_before_its_load(project, way_out):
+    test = TEST.replace(
+        "    offer_load(",
+        "    import pathlib\n"
+        "    again = pathlib.Path('tries').exists(); pathlib.Path('tries').touch()\n"
+        f"    if again: {way_out}\n"
+        "    offer_load(",
+    )
+    pytester = project(limit="1us")
+    pytester.makepyfile(test_load=test.format(rate=100, seconds=5))
+    result = run(pytester, "--reruns=1")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["*flaky*"])
+
+
 def test_under_xdist_one_load_at_a_time_and_the_summary_is_there(project, tmp_path):
     """Case 46."""
     pytester = project()
