@@ -78,8 +78,11 @@ def _errors(facts: Facts, record: Record) -> float | None:
 
 
 def _other_models(facts: Facts, record: Record) -> float | None:
-    named = [answer for answer in record.get("answers") or () if answer["answered"] is not None]
-    return float(sum(answer["answered"] != answer["asked"] for answer in named)) if named else None
+    """Not measured where a server named none: who insists on the model is not told which one it was."""
+    answers = record.get("answers") or ()
+    if not answers or any(answer["answered"] is None for answer in answers):
+        return None
+    return float(sum(answer["answered"] != answer["asked"] for answer in answers))
 
 
 def _simulator_lag(facts: Facts, record: Record) -> float | None:
@@ -117,7 +120,7 @@ GUARDS: dict[str, Guard] = {
         Guard("simulator_lag", _T, 100e6, "p99 of how late the simulator's own steps ended", _simulator_lag,
               required=False, advice="the machine is too slow for the simulator's profile: these are its times"),
         Guard("other_model", _C, None, "models and adapters that the server answers for as another one",
-              _other_models, required=False, advice="it may have served another model than was asked for"),
+              _other_models, advice="it may have served another model than was asked for"),
         Guard("lost_worker", _C, 0.0, "workers that went away", _fact("lost_workers"),
               advice="part of the load and of its record is gone"),
         Guard("server_survived", _C, 0.0, "errors of the run itself", _errors,
