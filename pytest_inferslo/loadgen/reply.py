@@ -28,7 +28,7 @@ from pytest_inferslo.loadgen.http_answer import HttpAnswer
 from pytest_inferslo.loadgen.lexicon import Said, lexicon_of, opening_of
 from pytest_inferslo.loadgen.phrasebook import END_OF_ANSWER, phrasebook_of
 from pytest_inferslo.loadgen.sse import EventSplitter, fields_of
-from pytest_inferslo.loadgen.whole_answers import whole_answers_of
+from pytest_inferslo.loadgen.whole_answers import not_known, whole_answers_of
 
 #: An unstreamed body longer than this is refused; of a failed answer's body so much is kept for the record.
 BODY_LIMIT = 64 * 1024 * 1024
@@ -36,10 +36,6 @@ ERROR_BODY_LIMIT = 2048
 
 _NO_BODY: list[bytes] = []
 _DONE_EVENT = b"data: [DONE]"
-
-
-def _not_known(data: bytes) -> None:
-    """Only streams are known by their bytes."""
 
 
 class Reply(HttpAnswer):
@@ -97,7 +93,7 @@ class Reply(HttpAnswer):
         self._known = whole_answers_of(self._lexicon)
         #: How the answer ended that came whole in its first read, where that is known without reading it: the
         #: reply itself then stays as it was. None in all other cases.
-        self.at_once: Callable[[bytes], Ending | None] = self._known.ending if streaming else _not_known
+        self.at_once: Callable[[bytes], Ending | None] = self._known.ending if streaming else not_known
 
     def learn(self, data: bytes) -> None:
         """`data` was all of this answer, in one read."""

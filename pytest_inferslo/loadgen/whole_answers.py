@@ -121,3 +121,7 @@ def whole_answers_of(lexicon: Lexicon) -> WholeAnswers:
     if key not in _known:
         _known[key] = WholeAnswers(lexicon)
     return _known[key]
+
+
+def not_known(data: bytes) -> None:
+    """For what is not streamed: only streams are known by their bytes."""
