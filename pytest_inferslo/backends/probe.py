@@ -81,6 +81,9 @@ class Probe:
             return Answer(0, f"{shown(url)}: no answer within {timeout_s:.0f} s")
         except requests.exceptions.RequestException as error:
             return Answer(0, f"{shown(url)}: {error}")
+        finally:
+            # A server that closes without saying so would be asked next on the connection that it is about to close.
+            self._session.close()
         return Answer(response.status_code, response.text)
 
     def close(self) -> None:

@@ -118,7 +118,7 @@ GUARDS: dict[str, Guard] = {
         Guard("loop_lag", _T, 50e6, "p99 of the workers' event-loop lag", _fact("loop_lag_p99_ns"),
               required=False, advice="the workers were starved: use more of them or a quieter machine"),
         Guard("simulator_lag", _T, 100e6, "p99 of how late the simulator's own steps ended", _simulator_lag,
-              required=False, advice="the machine is too slow for the simulator's profile: these are its times"),
+              advice="the machine is too slow for the simulator's profile: these are its times"),
         Guard("other_model", _C, None, "models and adapters that the server answers for as another one",
               _other_models, advice="it may have served another model than was asked for"),
         Guard("lost_worker", _C, 0.0, "workers that went away", _fact("lost_workers"),

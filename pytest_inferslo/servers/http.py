@@ -38,6 +38,11 @@ class Exchange:
         """The peer went away (or we closed): nothing written from now on arrives."""
         return self._connection.transport.is_closing()
 
+    @property
+    def _farewell(self) -> str:
+        """The header that says that this is the last answer on its connection (RFC 9112, section 9.6)."""
+        return "" if self.keep_alive else "connection: close\r\n"
+
     def write(self, data: bytes) -> None:
         """Bytes on the wire, exactly these."""
         self._connection.transport.write(data)
@@ -66,7 +71,7 @@ class Exchange:
         extra = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
         head = (
             f"HTTP/1.1 {status} {_REASONS.get(status, 'Status')}\r\ncontent-type: {content_type}\r\n"
-            f"content-length: {len(body)}\r\n{extra}\r\n"
+            f"content-length: {len(body)}\r\n{self._farewell}{extra}\r\n"
         )
         self.write(head.encode("latin-1") + body)
 
@@ -75,8 +80,8 @@ class Exchange:
 
     def start_stream(self, content_type: str = "text/event-stream; charset=utf-8") -> None:
         self.write(
-            b"HTTP/1.1 200 OK\r\ncontent-type: %s\r\ntransfer-encoding: chunked\r\n\r\n"
-            % content_type.encode()
+            b"HTTP/1.1 200 OK\r\ncontent-type: %s\r\ntransfer-encoding: chunked\r\n%s\r\n"
+            % (content_type.encode(), self._farewell.encode())
         )
 
     def write_chunk(self, data: bytes) -> None:

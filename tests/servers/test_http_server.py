@@ -72,7 +72,7 @@ def test_pipelined_requests_are_answered_in_order() -> None:
 def test_keep_alive_as_the_request_says(request_head: bytes, stays: bool) -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         writer.write(request_head)
-        await answer_of(reader)
+        assert (b"connection: close" in await answer_of(reader)) is not stays
         writer.write(b"GET /again HTTP/1.1\r\nHost: x\r\n\r\n")
         return bool(await reader.read(10))
 
