@@ -188,11 +188,19 @@ class RunFacts:
 
 
 def _impossible(rows: Columns) -> int:
-    """Rows whose times run backwards: a clock stepped, or two clocks were mixed."""
-    stages = [rows[name] for name in ("intended", "sent", "first", "last", "end")]
-    reached = stages[0].copy()
+    """Rows whose times run backwards: a clock stepped, or two clocks were mixed.
+
+    A failure ends when it is seen; output that still comes after that is no step of a clock.
+    """
+    failed = rows["outcome"] != Outcome.SUCCESS
+    stages = [
+        rows["sent"],
+        *(np.where(failed & (rows[name] > rows["end"]), ABSENT, rows[name]) for name in ("first", "last")),
+        rows["end"],
+    ]
+    reached = rows["intended"].copy()
     backwards = np.zeros(len(rows), bool)
-    for stage in stages[1:]:
+    for stage in stages:
         there = stage >= 0
         backwards |= there & (stage < reached)
         reached = np.where(there, np.maximum(stage, reached), reached)

@@ -40,6 +40,9 @@ def test_a_clean_run() -> None:
         ("cached_token_share", 0.4, rows(100, prompt_tokens=1000, cached_tokens=400)),
         ("overflow", 1, joined(rows(99), rows(1, start=9 * S, last=LAYOUT.limit, end=LAYOUT.limit))),
         ("clock_steps", 1, joined(rows(99), rows(1, start=9 * S, sent=30 * MS))),  # output before the send
+        # output that came after the answer had failed is no step
+        ("clock_steps", 0, joined(rows(99), rows(1, outcome=Outcome.MALFORMED_BODY, first=1, last=9, end=5))),
+        ("clock_steps", 1, joined(rows(99), rows(1, outcome=Outcome.MALFORMED_BODY, first=9, last=5, end=9))),
         ("warmup_samples", 10, joined(rows(10, start=-S), rows(90))),
         ("offered_rate", 0.5, joined(rows(5), rows(45, every=200 * MS, outcome=Outcome.NEVER_SENT))),
         (
