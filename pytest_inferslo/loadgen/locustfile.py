@@ -8,7 +8,8 @@ requests that its users never made. What a request's `context` says is recorded:
 | `ttft` | first output, ms after the start of the request |
 | `output_tokens`, `prompt_tokens`, `cached_tokens` | the server's counts |
 
-A request that is in flight when its user is stopped makes no event, so Locust's users have no `unfinished`.
+A request without an answer until the drain time after its user was stopped is `UNFINISHED`, if Locust's own clients
+made it (locust_calls); of other clients nothing is known but the events that they fire.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from pytest_inferslo.core.samples import ABSENT, Outcome
 from pytest_inferslo.core.scenario import Scenario
 from pytest_inferslo.errors import LoadError
 from pytest_inferslo.loadgen.lag import LoopLag
+from pytest_inferslo.loadgen.locust_calls import Call, Calls
 from pytest_inferslo.loadgen.order import LoadOrder, LocustLoad, WorkerRecord
 from pytest_inferslo.loadgen.recorder import Recorder
 from pytest_inferslo.loadgen.stamps import Stamps
@@ -47,9 +49,9 @@ class _Heard:
     first: int
     last: int
     end: int
-    prompt_tokens: int
-    cached_tokens: int
-    output_tokens: int
+    prompt_tokens: int = ABSENT
+    cached_tokens: int = ABSENT
+    output_tokens: int = ABSENT
 
     def __post_init__(self) -> None:
         self.first_content = self.first
@@ -74,14 +76,15 @@ class LocustRun:
         self.recorder = recorder
         self.record = record
         self.sent = 0
-        self.in_flight = 0
         self._on_end = on_end
         self._workers = workers
         self._load = LocustLoad(**order.locustfile)
         scenario = Scenario.from_dict(order.scenario)
         self._seconds = scenario.window_ns[1] / _SECOND
+        self._patience = round(0.9 * scenario.drain_seconds * _SECOND)
         self._ended = False
-        self._ticks: gevent.Greenlet | None = None
+        self._greenlets: list[gevent.Greenlet] = []
+        self._runner: Any = None
         self._cpu_started, self._started = time.process_time_ns(), time.monotonic_ns()
         self._stamps = Stamps(kernel=False)
         self._lag = LoopLag()
@@ -95,8 +98,13 @@ class LocustRun:
         )
         if self._env.shape_class is not None:
             setattr(shapes[0], "tick", self._shared(shapes[0].tick))  # noqa: B010
+        self._calls = Calls(self)
         self._env.events.request.add_listener(self._requested)
         self._env.events.user_error.add_listener(self._user_failed)
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._calls.open)
 
     def warm(self) -> None:
         """Users open their own connections."""
@@ -110,17 +118,26 @@ class LocustRun:
     def start(self, epoch: int) -> None:
         self.recorder.epoch = epoch
         self._cpu_started, self._started = time.process_time_ns(), time.monotonic_ns()
-        self._ticks = gevent.spawn(self._tick)
-        gevent.spawn_later(max(0.0, (epoch - time.monotonic_ns()) / _SECOND), self._begin)
+        self._greenlets.append(gevent.spawn(self._tick))
+        wait = max(0.0, (epoch - time.monotonic_ns()) / _SECOND)
+        self._greenlets.append(gevent.spawn_later(wait, self._begin))
 
     def stop(self, reason: str) -> None:
+        """Ends now: users are stopped where they are."""
         if self._ended:
             return
         self._ended = True
+        for call in list(self._calls.open):
+            self._record_cut(call, reason)
         self._env.events.request.remove_listener(self._requested)
         self._env.events.user_error.remove_listener(self._user_failed)
-        if self._ticks is not None:
-            self._ticks.kill()
+        self._calls.close()
+        for greenlet in self._greenlets:
+            if greenlet is not gevent.getcurrent():
+                greenlet.kill(block=False)
+        if self._runner is not None:
+            self._env.stop_timeout = 0
+            gevent.spawn(self._runner.quit)
         record = self.record
         record.cpu_ns = time.process_time_ns() - self._cpu_started
         record.cpu_share = record.cpu_ns / max(1, time.monotonic_ns() - self._started)
@@ -148,13 +165,13 @@ class LocustRun:
         return list(users.values()), shapes
 
     def _begin(self) -> None:
-        runner = self._env.create_local_runner()
+        runner = self._runner = self._env.create_local_runner()
         if self._env.shape_class is not None:
             runner.start_shape()
         else:
             users = self._mine(self._load.users)
-            rate = self._load.spawn_rate or max(1, users)
-            gevent.spawn(runner.start, users, max(rate / self._workers, 0.01))
+            rate = self._load.spawn_rate / self._workers or float(max(1, users))
+            self._greenlets.append(gevent.spawn(runner.start, users, max(rate, 0.01)))
         gevent.sleep(max(0.0, self._seconds - (time.monotonic_ns() - self.recorder.epoch) / _SECOND))
         runner.quit()
         self.stop("the load was over")
@@ -179,10 +196,27 @@ class LocustRun:
             self._lag.tick(time.monotonic_ns())
             gevent.sleep(0.01)
 
-    def _user_failed(self, exception: Exception, **_: Any) -> None:
-        self.error(f"a user of the locustfile raised {type(exception).__name__}: {exception}")
+    def cut(self, call: Call) -> None:
+        """Locust waits for what a stopped user has in hand, but may stop one that has only just begun."""
+        if time.monotonic_ns() - call.begin >= self._patience:
+            self._record_cut(call, "no answer until its user was stopped")
 
-    def _requested(
+    def _record_cut(self, call: Call, reason: str) -> None:
+        end = time.monotonic_ns()
+        self._record(_Heard(Outcome.UNFINISHED, reason, ABSENT, ABSENT, ABSENT, end), call.begin)
+
+    def _user_failed(self, exception: Exception, **_: Any) -> None:
+        if not getattr(exception, "_inferslo_told", False):
+            self.error(f"a user of the locustfile raised {type(exception).__name__}: {exception}")
+
+    def _requested(self, response_time: float, **event: Any) -> None:
+        """Locust would swallow what a listener raises, and the request with it."""
+        try:
+            self._heard(response_time, **event)
+        except (TypeError, ValueError, OverflowError) as error:
+            self.error(f"a request of the locustfile has a context or time that is no number: {error}")
+
+    def _heard(
         self,
         response_time: float,
         exception: BaseException | None = None,
@@ -190,24 +224,29 @@ class LocustRun:
         response: Any = None,
         **_: Any,
     ) -> None:
-        end = time.monotonic_ns()
-        begin = end - round(response_time * _MS)
-        said = context or {}
-        ttft = said.get("ttft")
+        now = time.monotonic_ns()
+        took = round(response_time * _MS)
+        call = self._calls.of_event(response)
+        begin = now - took if call is None else call.begin
         status = getattr(response, "status_code", None) or ABSENT
         outcome, detail = _outcome(exception, status)
-        good = outcome is Outcome.SUCCESS
-        heard = _Heard(
-            outcome,
-            detail,
-            status,
-            (end if ttft is None else begin + round(float(ttft) * _MS)) if good else ABSENT,
-            end if good else ABSENT,
-            end,
-            int(said.get("prompt_tokens", ABSENT)),
-            int(said.get("cached_tokens", ABSENT)),
-            int(said.get("output_tokens", ABSENT)),
-        )
+        if outcome is not Outcome.SUCCESS:
+            self._record(_Heard(outcome, detail, status, ABSENT, ABSENT, now), begin)
+            return
+        if call is not None and call.streamed and not call.caught:
+            self.error(
+                "a request with stream=True and without a `with` block ends at its headers, for Locust and so for"
+                " its latency: use `with self.client.post(..., stream=True, catch_response=True) as response:`"
+            )
+        said = {name: value for name, value in (context or {}).items() if value is not None}
+        last = begin + took
+        first = begin + round(float(said["ttft"]) * _MS) if "ttft" in said else last
+        if last < first <= last + _MS:
+            first = last  # the user's clock and ours were read one after the other
+        counts = (int(said.get(name, ABSENT)) for name in ("prompt_tokens", "cached_tokens", "output_tokens"))
+        self._record(_Heard(outcome, detail, status, first, last, max(last, now), *counts), begin)
+
+    def _record(self, heard: _Heard, begin: int) -> None:
         index = self.sent * self._workers + self.record.index
         self.sent += 1
         self.recorder.add(heard, index, begin - self.recorder.epoch, begin, 0, (0, 0, ABSENT))
@@ -228,6 +267,9 @@ def _outcome(exception: BaseException | None, status: int) -> tuple[Outcome, str
         ("imeout", Outcome.TIMEOUT_TOTAL),
         ("timed out", Outcome.TIMEOUT_TOTAL),
         ("SSL", Outcome.TLS_ERROR),
+        ("ended prematurely", Outcome.TRUNCATED),
+        ("IncompleteRead", Outcome.TRUNCATED),
+        ("InvalidChunkLength", Outcome.TRUNCATED),
         ("reset", Outcome.RESET),
         ("Connection", Outcome.RESET),
     ):
