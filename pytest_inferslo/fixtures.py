@@ -49,4 +49,4 @@ def close_rig(config: pytest.Config) -> None:
     rig = config.stash.get(RIG, None)
     if rig is not None:
         del config.stash[RIG]
-        config.stash[NOTES] = rig.close()
+        config.stash.setdefault(NOTES, []).extend(rig.close())

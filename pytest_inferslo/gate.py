@@ -5,25 +5,27 @@ from __future__ import annotations
 import contextlib
 import inspect
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_inferslo.core.policy import Policy, unmeasurable
+from pytest_inferslo.core.policy import Policy
 from pytest_inferslo.core.scenario import Scenario
 from pytest_inferslo.core.verdict import Status
 from pytest_inferslo.errors import InfersloError, ScenarioError
 from pytest_inferslo.judgement import Judged, baseline_levels, judge_runs
 from pytest_inferslo.locust_order import locust_order
-from pytest_inferslo.record import Order, adapter_names, intended_load
+from pytest_inferslo.ordering import ordered
+from pytest_inferslo.record import Order, intended_load
 from pytest_inferslo.reports.junit import junit_properties
 from pytest_inferslo.reports.terminal import ProgressLine, render_verdict
 from pytest_inferslo.rig import BackendUnderTest, Rig
 from pytest_inferslo.run import measure
 from pytest_inferslo.session import (
+    NOTES,
     TRIES,
     BreachedPolicy,
     InconclusiveRun,
@@ -38,8 +40,6 @@ from pytest_inferslo.storage.run_directory import RunDirectory
 if TYPE_CHECKING:
     from pytest_inferslo.loadgen.order import LocustLoad
 
-_CLOSED_NOTE = "closed loop: latency starts when a user is free to ask; a slow server is asked less often"
-_LOCUST_NOTE = "closed loop: latency starts at the send; stalls do not show in requests that users never made"
 _WORST_FIRST = (Status.FAIL, Status.INVALID, Status.INCONCLUSIVE, Status.PASS)
 
 
@@ -61,6 +61,7 @@ class LoadOffer:
         self._policies = tuple(policies)
         self._notes = notes
         self._raised = raised
+        self._unjudged: Path | None = None  # the run that was begun and has no verdict yet
 
     def __call__(
         self,
@@ -88,6 +89,7 @@ class LoadOffer:
             raise
         except BaseException as error:
             self._raised.append(error)
+            self._tell_unjudged(error)
             raise
 
     def _offered(
@@ -104,6 +106,16 @@ class LoadOffer:
         except InfersloError as error:
             raise UnofferedLoad(f"{error}\n{self._place()}", pytrace=False) from None
         return judged
+
+    def _tell_unjudged(self, error: BaseException) -> None:
+        """Where a run lies that nobody will judge now, for the end of the session."""
+        path, self._unjudged = self._unjudged, None
+        if path is None:
+            return
+        ended = "was interrupted" if isinstance(error, KeyboardInterrupt) else "broke off"
+        self._item.config.stash.setdefault(NOTES, []).append(
+            f"{self._item.nodeid} {ended} and has no verdict: what was measured until then lies in {path}"
+        )
 
     def _place(self) -> str:
         file, line = _caller()
@@ -147,6 +159,11 @@ class LoadOffer:
                     shown.waiting(self._rig.before_the_load()),
                     shown.latency_of(again.scenario, _latency_shown(order)) as follow,
                 ):
+
+                    def created(path: Path, follow: Callable[[Path], None] = follow) -> None:
+                        self._unjudged = path
+                        follow(path)
+
                     runs.append(
                         measure(
                             again,
@@ -154,51 +171,21 @@ class LoadOffer:
                             generator,
                             judges=judges,
                             on_progress=shown.progress,
-                            on_created=follow,
+                            on_created=created,
                         )
                     )
-        return [judge_runs(runs, policy, levels) for policy, levels in judges]
+        judged = [judge_runs(runs, policy, levels) for policy, levels in judges]
+        self._unjudged = None
+        return judged
 
     def _order(self, wanted: tuple[Scenario, LocustLoad | None], name: str | None) -> Order:
-        scenario, locustfile = wanted
-        options = self._rig.options
-        offered = scenario.shortened(options.load_seconds) if options.load_seconds else scenario
-        name = name or scenario_name(self._item)
-        phases = list(dict.fromkeys(phase.name for phase in offered.phases()))
-        faults: list[str] = []
-        for policy in self._policies:
-            mine = policy.resolved(name, *self._backend.names)
-            faults += unmeasurable(
-                mine,
-                streaming=any(stream.streaming for stream in offered.streams),
-                phases=phases,
-                adapters=[*adapter_names(offered), "base"],
-                streams=[stream.name for stream in offered.streams],
-            )
-        if faults:
-            raise ScenarioError("\n".join(faults))
-        notes = [_LOCUST_NOTE] if locustfile else [] if offered.open_loop else [_CLOSED_NOTE]
-        if offered is not scenario:
-            notes.append(
-                f"shortened from {scenario.duration:g} s to {offered.duration:g} s by --load-seconds"
-            )
-        elif options.load_seconds:
-            notes.append(
-                f"--load-seconds={options.load_seconds:g} leaves its {scenario.duration:g} s as they are"
-            )
-        return Order(
-            scenario=offered,
-            name=name,
+        return ordered(
+            *wanted,
+            name=name or scenario_name(self._item),
             source=_caller(),
-            policies=tuple(
-                {"name": policy.name, "path": policy.file, "sha256": policy.sha256}
-                for policy in self._policies
-            ),
-            base=options.directory,
-            load_seconds=options.load_seconds if offered is not scenario else None,
-            notes=tuple(notes),
-            locustfile=locustfile,
-            pacing=options.pacing,
+            policies=self._policies,
+            backends=self._backend.names,
+            options=self._rig.options,
         )
 
     def _conclude(self, judged: Sequence[Judged], order: Order) -> None:

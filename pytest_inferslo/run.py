@@ -6,9 +6,10 @@ step of its own (judgement.py) that works from what was written, so that a saved
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,9 +18,9 @@ from pytest_inferslo.core.baseline import Baseline
 from pytest_inferslo.core.policy import Policy
 from pytest_inferslo.core.readings import DRAIN, LOAD
 from pytest_inferslo.early_stop import EarlyStop
-from pytest_inferslo.errors import BackendDiedError
-from pytest_inferslo.loadgen.offer import LoadGenerator, LoadOrder, Progress
-from pytest_inferslo.record import Order, adapter_names, completed, planned
+from pytest_inferslo.errors import BackendDiedError, RecordError
+from pytest_inferslo.loadgen.offer import LoadGenerator, LoadInterrupted, LoadOrder, LoadResult, Progress
+from pytest_inferslo.record import Order, Record, adapter_names, completed, planned
 from pytest_inferslo.storage.readings import ReadingWriter
 from pytest_inferslo.storage.run_directory import RunDirectory
 from pytest_inferslo.telemetry.poller import Telemetry
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 IDLE_SECONDS = 2.0
 _CHECK_SECONDS = 0.5
 _LOG_BYTES = 64 << 20
+_INTERRUPTED = "interrupted (Ctrl-C)"
 
 OnProgress = Callable[[Progress], None]
 
@@ -48,8 +50,9 @@ def measure(
 
     `on_created` is told the directory before the load.
     With `judges` a scenario that allows it (`stop_when_certain`) ends once their verdict is certain.
-    Raises LoadError when no load could be offered at all. A server that dies, a worker that is lost and a load that
-    was cut short are in the record (`errors`), where the validity guards find them.
+    Raises LoadError when no load could be offered at all, and KeyboardInterrupt when it was interrupted. The record's
+    `errors` say of every run that was ended before its time why that was, where the validity guards find it: a server
+    that died, a worker that was lost, an interrupt, whatever was raised.
     """
     directory = RunDirectory.create(order.base, order.name)
     plan = planned(order, server)
@@ -57,20 +60,18 @@ def measure(
     if on_created is not None:
         on_created(directory.path)
     early = EarlyStop(judges, plan, order.scenario) if judges and order.scenario.stop_when_certain else None
-    with ReadingWriter(directory.path) as writer:
+    with contextlib.ExitStack() as opened:
+        writer = opened.enter_context(ReadingWriter(directory.path))
         telemetry = Telemetry(lambda: server.pids, sink=writer.append, loadgen_pids=generator.pids)
+        watch = _Watch(order, server, telemetry, early, on_progress)
+        opened.enter_context(_cause_recorded(directory, plan, watch))
         telemetry.start()
         try:
             time.sleep(IDLE_SECONDS)
             if early is not None:
                 early.follow(directory.path)
             paces = server.paces()
-            watch = _Watch(order, server, telemetry, early, on_progress)
-            result = generator.offer(
-                _load_order(order, server, directory),
-                on_progress=watch.progress,
-                should_stop=watch.should_stop,
-            )
+            result, interrupted = _offered(generator, _load_order(order, server, directory), watch)
             simulator = {"simulator": between(paces, server.paces())} if server.simulated else {}
         finally:
             seen = telemetry.stop()
@@ -79,7 +80,35 @@ def measure(
             _copy_log(server.log_path, directory.server_log)
     until = early.until_ns if early is not None else None
     directory.write_record(completed(plan, server, result, seen, watch.errors, until) | simulator)
+    if interrupted is not None:
+        raise KeyboardInterrupt from interrupted
     return directory
+
+
+def _offered(
+    generator: LoadGenerator, order: LoadOrder, watch: _Watch
+) -> tuple[LoadResult, LoadInterrupted | None]:
+    """What came of the load, also where Ctrl-C ended it."""
+    try:
+        offered = generator.offer(order, on_progress=watch.progress, should_stop=watch.should_stop)
+    except LoadInterrupted as interrupted:
+        watch.errors.append(f"{watch.when}: {_INTERRUPTED}")
+        return interrupted.result, interrupted
+    return offered, None
+
+
+@contextlib.contextmanager
+def _cause_recorded(directory: RunDirectory, plan: Record, watch: _Watch) -> Iterator[None]:
+    """Whatever ends the block early is what the record says of it."""
+    try:
+        yield
+    except BaseException as error:
+        lines = str(error).strip().splitlines()
+        told = lines[0].rstrip(".") if lines else repr(error)
+        cause = _INTERRUPTED if isinstance(error, KeyboardInterrupt) else told
+        with contextlib.suppress(RecordError, OSError):  # the full disk may be what ended it
+            directory.write_record({**plan, "errors": [f"{watch.when}: {cause}"]})
+        raise
 
 
 class _Watch:
@@ -101,8 +130,17 @@ class _Watch:
         self._end_s = order.scenario.window_ns[1] / 1e9
         self._phase: str | None = None
         self._checked = 0.0
+        self._elapsed_s = -1.0
+
+    @property
+    def when(self) -> str:
+        """How far the load was when it was last heard of."""
+        if self._elapsed_s < 0:
+            return "before the load began"
+        return f"{self._elapsed_s:.1f} s into a load of {self._end_s:g} s"
 
     def progress(self, progress: Progress) -> None:
+        self._elapsed_s = progress.elapsed_s
         if progress.elapsed_s >= 0:
             self._tell_phase(progress.elapsed_s)
         if self._on_progress is not None:

@@ -22,7 +22,7 @@ RAISED = pytest.StashKey[list[BaseException]]()
 #: Verdicts by test id, over the tries of one session: a retry must not launder a breach.
 TRIES = pytest.StashKey[dict[str, list[dict[str, Any]]]]()
 
-#: What the end of the servers left to say.
+#: What the end of the session should say about runs that have no verdict, and about the end of the servers.
 NOTES = pytest.StashKey[list[str]]()
 
 _OF_WORKER = "inferslo"  # where an xdist worker tells its controller what it collected

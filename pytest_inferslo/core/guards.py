@@ -9,8 +9,8 @@ Each guard compares one or more facts of the run (core/facts) with a threshold, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pytest_inferslo.core.metrics import Dimension
@@ -128,6 +128,13 @@ GUARDS: dict[str, Guard] = {
     )
 }  # fmt: skip
 
+_NOT_MEASURED = "not measured"
+
+#: What holds the causes for which a run is ended before its time.
+_CAUSE = "server_survived"
+#: What breaks in any such run: the rest of its load is not sent, or not recorded, and nobody is left to count it.
+_FOLLOWING = frozenset(("undelivered", "unfinished", "mismatch", "lost_worker"))
+
 #: What is measured between the chunks of an answer: nothing where chunks were read together.
 _CHUNK_METRICS = frozenset(("icl", "max_stall"))
 #: Latencies that begin at the schedule, and so contain the lag of the send.
@@ -141,7 +148,30 @@ def check(policy: Policy, facts: Facts, record: Record) -> tuple[GuardFinding, .
         threshold = _threshold(guard, policy, record)
         if threshold is not None:
             findings.append(_judged(guard, threshold, facts, record))
-    return tuple(findings)
+    broken = {finding.name for finding in findings if not finding.ok}
+    if not cut_short(record) or _CAUSE not in broken:
+        return tuple(findings)
+    return tuple(_following(found) if _follows(found) else found for found in findings)
+
+
+def cut_short(record: Record) -> bool:
+    """Whether something went wrong for which the run was ended before its time, or nobody wrote down its end."""
+    never_ended = "epoch" in record and not record["epoch"].get("unix_ns")
+    return bool(record.get("errors")) and (never_ended or bool(record.get("stopped_early")))
+
+
+def ranked(findings: Iterable[GuardFinding]) -> tuple[GuardFinding, ...]:
+    """The broken ones first, and of them the cause first and what follows from it last."""
+    return tuple(sorted(findings, key=lambda found: (found.ok, bool(found.follows), found.name != _CAUSE)))
+
+
+def _follows(found: GuardFinding) -> bool:
+    return not found.ok and (found.name in _FOLLOWING or found.observed_text == _NOT_MEASURED)
+
+
+def _following(found: GuardFinding) -> GuardFinding:
+    reason = f"{GUARDS[found.name].meaning}: follows from {_CAUSE}, for the run was ended before its time"
+    return replace(found, reason=reason, follows=_CAUSE)
 
 
 def _threshold(guard: Guard, policy: Policy, record: Record) -> float | None:
@@ -176,8 +206,8 @@ def _judged(guard: Guard, threshold: float, facts: Facts, record: Record) -> Gua
     seen = guard.seen(facts, record)
     allowed = f"<= {format_quantity(threshold, guard.dimension)}"
     if seen is None:
-        reason = f"{guard.meaning}: not measured"
-        return GuardFinding(guard.name, not guard.required, "not measured", allowed, reason)
+        reason = f"{guard.meaning}: {_NOT_MEASURED}"
+        return GuardFinding(guard.name, not guard.required, _NOT_MEASURED, allowed, reason)
     ok = seen <= threshold
     observed = format_quantity(seen, guard.dimension, apart_from=threshold)
     if ok:
@@ -187,7 +217,8 @@ def _judged(guard: Guard, threshold: float, facts: Facts, record: Record) -> Gua
 
 def _reason(guard: Guard, observed: str, facts: Facts, record: Record) -> str:
     if guard.name == "server_survived":
-        return f"{guard.advice}: {'; '.join(map(str, record.get('errors') or ()))}"
+        told = "the run was ended before its time" if cut_short(record) else guard.advice
+        return f"{told}: {'; '.join(map(str, record.get('errors') or ()))}"
     if guard.name == "undelivered" and "asked_rate" in facts:
         offered, asked = (f"{facts.get(name, 0.0):.4g}" for name in ("offered_rate", "asked_rate"))
         return f"offered {offered} of {asked} requests/s; {guard.advice}"

@@ -120,7 +120,7 @@ def baseline_from(policy: Policy, summary: Summary, record: Record) -> Baseline:
     broken = [
         f"guard {guard.name}: {guard.observed_text}, allowed {guard.threshold_text}"
         for guard in guards.check(mine, summary.facts, record)
-        if not guard.ok
+        if not guard.ok and not guard.follows
     ]
     about = {name: record[name] for name in _ABOUT if name in record}
     return Baseline(str(record.get("run_id") or ""), scenario, levels, "; ".join(broken), about)
@@ -200,9 +200,11 @@ def _rules(policy: Policy, pool: Pool) -> Rules:
 
 
 def _guards(policy: Policy, runs: Sequence[tuple[Summary, Record]]) -> tuple[GuardFinding, ...]:
-    """Each guard once: the first run that breaks it, or the first run."""
+    """Each guard once: the first run that breaks it by itself, that breaks it, or the first run."""
     checked = [guards.check(policy, summary.facts, record) for summary, record in runs]
-    return tuple(next((g for g in each if not g.ok), each[0]) for each in zip(*checked, strict=True))
+    return guards.ranked(
+        min(each, key=lambda found: (found.ok, bool(found.follows))) for each in zip(*checked, strict=True)
+    )
 
 
 def _notes(policy: Policy, pool: Pool) -> list[str]:

@@ -54,13 +54,17 @@ class Finding:
 
 @dataclass(frozen=True)
 class GuardFinding:
-    """One validity guard: whether it is `ok`, and what was seen. A broken guard makes the run INVALID."""
+    """One validity guard: whether it is `ok`, and what was seen. A broken guard makes the run INVALID.
+
+    `follows` names the broken guard that this one was bound to follow, if there is one: it is no fault of its own.
+    """
 
     name: str
     ok: bool
     observed_text: str
     threshold_text: str
     reason: str = ""
+    follows: str = ""
 
 
 @dataclass(frozen=True)

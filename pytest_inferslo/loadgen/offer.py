@@ -31,6 +31,14 @@ class LoadRefused(LoadError):
     """The master refused an order; it and its workers can take the next one."""
 
 
+class LoadInterrupted(KeyboardInterrupt):
+    """Ctrl-C ended a load; `result` is what had come of it, and its samples are written."""
+
+    def __init__(self, result: LoadResult) -> None:
+        super().__init__()
+        self.result = result
+
+
 class LoadGenerator:
     """One Locust master and its workers, for as many loads as a session has; a context manager.
 
@@ -86,7 +94,7 @@ class LoadGenerator:
         """Offers one load and blocks until every request is recorded in `order.run_directory`.
 
         `should_stop` is asked several times a second; a text ends the load early. KeyboardInterrupt ends it
-        too, and is raised again when the samples are written. Raises LoadError when the generator itself
+        too, and LoadInterrupted is raised when the samples are written. Raises LoadError when the generator itself
         fails; a worker lost in mid-run ends the load at once and stands in the result's `errors`.
         """
         if not self._processes:
@@ -115,7 +123,7 @@ class LoadGenerator:
             if any(worker["lost"] for worker in result.workers):
                 self.close()
             if interrupted is not None:
-                raise interrupted
+                raise LoadInterrupted(result) from interrupted
             return result
 
     def _round(self, on_progress: OnProgress | None, should_stop: ShouldStop | None) -> LoadResult | None:

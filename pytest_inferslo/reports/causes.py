@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from pytest_inferslo.core.guards import cut_short
 from pytest_inferslo.core.samples import Outcome
 from pytest_inferslo.core.summary import Summary
 from pytest_inferslo.core.verdict import Finding, Status, Verdict
@@ -61,6 +62,8 @@ def _failures(
     if not any(f.metric in _OF_FAILURES or f.observed == math.inf for f in breached):
         return
     rows = ranked_outcomes(record, summary)
+    if cut_short(record):  # what was left of the load then is nobody's failure
+        rows = [row for row in rows if row[0] not in (Outcome.NEVER_SENT.name, Outcome.UNFINISHED.name)]
     if not rows:
         return
     intended = summary.counts().intended if summary else record["counts"]["intended"]

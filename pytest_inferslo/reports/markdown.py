@@ -11,7 +11,7 @@ from pytest_inferslo.core.summary import Summary
 from pytest_inferslo.core.verdict import Finding, Status, Verdict
 from pytest_inferslo.reports.causes import likely_causes, ranked_outcomes
 from pytest_inferslo.reports.figures import figures
-from pytest_inferslo.reports.wording import backend_name, count, percent, printable
+from pytest_inferslo.reports.wording import backend_name, count, followers, percent, printable
 
 _MARKS = {Status.PASS: "✅", Status.FAIL: "❌", Status.INCONCLUSIVE: "❔", Status.INVALID: "⚠️"}
 
@@ -29,9 +29,9 @@ def render_markdown(verdict: Verdict, record: Mapping[str, Any], summary: Summar
         *_table(
             ["objective", "limit", "observed", "interval", "samples", "verdict"], map(_row, verdict.findings)
         ),
+        *_bullets("Measurement invalid", _broken(verdict)),
         *_bullets("Why", _reasons(verdict)),
         *_bullets("Likely cause", [_cell(cause) for cause in likely_causes(verdict, record, summary)]),
-        *_bullets("Measurement invalid", _broken(verdict)),
         *_bullets("Notes", [_cell(note) for note in verdict.notes]),
         *_folded("Requests", _outcomes(record, summary)),
         *(_folded("Figures", _figures(summary, record)) if summary is not None else []),
@@ -71,12 +71,14 @@ def _reasons(verdict: Verdict) -> list[str]:
 
 
 def _broken(verdict: Verdict) -> list[str]:
-    return [
+    found = [
         f"{_code(guard.name)} {_cell(guard.observed_text)}, allowed {_cell(guard.threshold_text)}: "
         f"{_cell(guard.reason)}"
         for guard in verdict.guards
-        if not guard.ok
+        if not guard.ok and not guard.follows
     ]
+    followed = followers(verdict)
+    return [*found, _cell(followed)] if followed else found
 
 
 def _outcomes(record: Mapping[str, Any], summary: Summary | None) -> list[str]:

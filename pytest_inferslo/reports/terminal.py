@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pytest_inferslo.core.guards import cut_short
 from pytest_inferslo.core.rubric import decides
 from pytest_inferslo.core.summary import Summary
 from pytest_inferslo.core.verdict import Finding, Status, Verdict
@@ -17,7 +18,7 @@ from pytest_inferslo.reports.causes import likely_causes, ranked_outcomes
 from pytest_inferslo.reports.figures import figures
 from pytest_inferslo.reports.page import STYLES, Column, Page
 from pytest_inferslo.reports.progress import ProgressLine
-from pytest_inferslo.reports.wording import backend_name, count, percent, split_promise
+from pytest_inferslo.reports.wording import backend_name, count, followers, percent, split_promise
 
 __all__ = ["ProgressLine", "comparison_table", "render_verdict"]
 
@@ -47,10 +48,14 @@ def render_verdict(
     _headline(page, verdict, record)
     rows = [_row(finding) for finding in verdict.findings]
     page.table(_COLUMNS, rows, [_style(finding) for finding in verdict.findings])
+    if verdict.status is Status.INVALID:
+        _broken(page, verdict)
     _reasons(page, verdict)
     _rubric(page, verdict)
     _items(page, "Likely cause", likely_causes(verdict, record, summary))
-    _validity(page, verdict)
+    if verdict.guards and all(guard.ok for guard in verdict.guards):
+        page.gap()
+        page.line(f"Measurement valid: all {len(verdict.guards)} guards hold")
     _requests(page, record, summary)
     _items(page, "Notes", [*verdict.notes, *(n for n in record.get("notes") or () if n not in verdict.notes)])
     _where(page, verdict, record)
@@ -97,7 +102,8 @@ def _headline(page: Page, verdict: Verdict, record: Mapping[str, Any]) -> None:
     proven = f"{passed} of {len(judged)} objectives proven at {percent(verdict.confidence)} confidence"
     if verdict.status is Status.INVALID:
         proven = "the measurement cannot be trusted, so nothing is proven"
-    page.line(f"{proven}; {seconds:g} s measured, seed {record.get('seed', 'unknown')}")
+    length = f"{seconds:g} s {'asked for' if cut_short(record) else 'measured'}"
+    page.line(f"{proven}; {length}, seed {record.get('seed', 'unknown')}")
 
 
 def _row(finding: Finding) -> list[str]:
@@ -161,19 +167,20 @@ def _range(found: Mapping[str, Any], form: str) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _validity(page: Page, verdict: Verdict) -> None:
+def _broken(page: Page, verdict: Verdict) -> None:
+    """Why nothing is proven: the broken guards, and in one line those that were bound to break with them."""
     broken = [guard for guard in verdict.guards if not guard.ok]
-    if not broken:
-        if verdict.guards:
-            page.gap()
-            page.line(f"Measurement valid: all {len(verdict.guards)} guards hold")
-        return
     page.heading(f"Measurement invalid: {len(broken)} of {len(verdict.guards)} guards broken")
     for guard in broken:
-        reason = f": {guard.reason}" if guard.reason else ""
-        page.line(
-            f"{guard.name} {guard.observed_text}, allowed {guard.threshold_text}{reason}", indent=2, hang=2
-        )
+        if not guard.follows:
+            reason = f": {guard.reason}" if guard.reason else ""
+            page.line(
+                f"{guard.name} {guard.observed_text}, allowed {guard.threshold_text}{reason}",
+                indent=2,
+                hang=2,
+            )
+    if followed := followers(verdict):
+        page.line(followed, indent=2, hang=2)
 
 
 def _requests(page: Page, record: Mapping[str, Any], summary: Summary | None) -> None:

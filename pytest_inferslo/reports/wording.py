@@ -9,6 +9,7 @@ from typing import Any
 
 from pytest_inferslo.core.metrics import METRICS, Dimension
 from pytest_inferslo.core.units import format_quantity
+from pytest_inferslo.core.verdict import Verdict
 
 _ASCII = str.maketrans(
     {"µ": "u", "μ": "u", "≤": "<=", "≥": ">=", "–": "-", "—": "-", "…": "...", "−": "-", "×": "x", "·": "."}
@@ -64,6 +65,12 @@ def percent(share: float) -> str:
 def outcome_name(name: str) -> str:
     """`HTTP_OVERLOADED` as people read it: http overloaded."""
     return name.lower().replace("_", " ")
+
+
+def followers(verdict: Verdict) -> str:
+    """The broken guards that only follow from another one, in a line; empty where there are none."""
+    found = [f"{guard.name} {guard.observed_text}" for guard in verdict.guards if guard.follows]
+    return f"in consequence also: {', '.join(found)}" if found else ""
 
 
 def backend_name(record: Mapping[str, Any]) -> str:

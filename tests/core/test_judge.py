@@ -668,6 +668,40 @@ def test_a_broken_guard_makes_the_run_invalid(change: dict[str, Any], guard: str
     assert f"guard {guard} is switched off by the policy" in verdict.notes
 
 
+CUT = {"counts": {"intended": 950}, "errors": ["worker 0 was lost"], "workers": [{"lost": True}]}
+
+
+@pytest.mark.parametrize(
+    "ended",
+    [{"stopped_early": "worker 0 was lost"}, {"epoch": {"unix_ns": 0, "monotonic_ns": 0}}],
+    ids=["stopped", "never ended"],
+)
+def test_of_a_run_that_was_cut_short_the_cause_comes_first(ended: dict[str, Any]) -> None:
+    rows = rows_of(spread(900, 20), rate=30)
+    guards = verdict_of("ttft p99 <= 1s", rows, record_of(30, 900, **CUT, **ended)).guards
+    broken = [guard for guard in guards if not guard.ok]
+    assert [(g.name, g.follows) for g in broken] == [
+        ("server_survived", ""),
+        ("mismatch", "server_survived"),
+        ("lost_worker", "server_survived"),
+    ]
+    assert "ended before its time: worker 0 was lost" in broken[0].reason
+    assert "exactly once" not in broken[1].reason, "no advice on what only follows"
+    assert all(guard.ok for guard in guards[len(broken) :])
+
+
+def test_a_guard_that_broke_beside_an_error_is_a_cause_of_its_own() -> None:
+    """Nothing follows where the run went on to its end, nor from a guard that the policy switched off."""
+    rows = rows_of(spread(900, 20), rate=30)
+    whole = verdict_of("ttft p99 <= 1s", rows, record_of(30, 900, **CUT)).guards
+    off = policy_of("ttft p99 <= 1s", guards={"server_survived": "off"})
+    cut = verdict_of(off, rows, record_of(30, 900, **CUT, stopped_early="worker 0 was lost"))
+    assert cut.status is INVALID
+    for guards in (whole, cut.guards):
+        assert {g.name for g in guards if not g.ok} >= {"mismatch", "lost_worker"}
+        assert not any(guard.follows for guard in guards)
+
+
 @pytest.mark.parametrize(
     ("answered", "status"),
     [("m", PASS), (None, INVALID), ("m-2026", INVALID)],

@@ -17,7 +17,7 @@ from raw_server import RawServer, answer_all
 
 from pytest_inferslo.core.samples import Outcome
 from pytest_inferslo.errors import LoadError
-from pytest_inferslo.loadgen.offer import LoadGenerator, Progress
+from pytest_inferslo.loadgen.offer import LoadGenerator, LoadInterrupted, Progress
 from pytest_inferslo.storage.samples import read_batches
 
 
@@ -69,8 +69,12 @@ def test_ctrl_c_ends_the_load_and_leaves_complete_samples(load: Any) -> None:
 
     with RawServer(answer_all()) as server:
         order = load.order(server.url, duration=30)
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(LoadInterrupted) as caught:
             load.generator.offer(order, on_progress=At(0.5, interrupt))
+        assert isinstance(caught.value, KeyboardInterrupt)
+        counts = caught.value.result.counts
+        assert counts["issued"] == counts["intended"] == 1500
+        assert caught.value.result.stopped_early == "interrupted"
         rows = np.concatenate([batch.samples for batch in read_batches(Path(order.run_directory))])
         assert sorted(rows["index"].tolist()) == list(range(1500))
         assert load(server.url).outcomes == {"SUCCESS": 20}, "and the next load works"

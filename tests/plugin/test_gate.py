@@ -301,6 +301,20 @@ def test_nothing_is_left_when_pytest_is_killed_in_mid_run(project, how):
     if how is signal.SIGINT:
         assert process.returncode == 2
         assert re.search("KeyboardInterrupt|Interrupted", output)
+        assert re.search(r"test_steady was interrupted.*lies in \.inferslo/runs/\S+-steady-", output)
+    judged = pytester.run(sys.executable, "-m", "pytest_inferslo.cli", "judge", ".inferslo/latest")
+    assert judged.ret == 9
+    cause = r"* into a load of 60 s: interrupted (Ctrl-C)*" if how is signal.SIGINT else "*pytest was killed*"
+    judged.stdout.fnmatch_lines(
+        [
+            "Measurement invalid:*",
+            "*server_survived 1*ended before its time*",
+            cause,
+            "*in consequence also:*",
+            "Why",
+        ]
+    )
+    judged.stdout.no_fnmatch_line("*raise max_connections*")
 
 
 LOCUSTFILE = """\

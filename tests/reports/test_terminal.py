@@ -23,7 +23,8 @@ from measured import (
 from pytest_inferslo.core.grammar import parse_objective
 from pytest_inferslo.core.rubric import Penalty, Rubric, Scored, score
 from pytest_inferslo.core.summary import Summary
-from pytest_inferslo.core.verdict import Status
+from pytest_inferslo.core.verdict import GuardFinding, Status
+from pytest_inferslo.reports.markdown import render_markdown
 from pytest_inferslo.reports.terminal import comparison_table, render_verdict
 from pytest_inferslo.reports.wording import split_promise
 
@@ -118,6 +119,26 @@ def test_guards(measured: Summary) -> None:
     assert "the measurement cannot be trusted" in invalid
     assert "1 of 2 guards broken" in invalid
     assert f"undelivered 90%, allowed <= 1%: {BROKEN.reason}" in invalid
+
+
+def test_of_a_run_that_was_cut_short_the_cause_stands_before_everything_else(measured: Summary) -> None:
+    record = {**RECORD, "errors": ["the server died"], "stopped_early": "the server died"}
+    cause = GuardFinding("server_survived", False, "1", "<= 0", "the server died")
+    follows = [replace(BROKEN, follows="server_survived"), replace(BROKEN, name="mismatch", follows="x")]
+    judged = verdict(INFINITE, status=Status.INVALID, guards=(cause, *follows, HELD))
+    text = words(render_verdict(judged, record, measured))
+    assert "s asked for" in text
+    assert (
+        "server_survived 1, allowed <= 0: the server died in consequence also: undelivered 90%, mismatch 90%"
+        in text
+    )
+    assert text.index("3 of 4 guards broken") < text.index("Why")
+    assert "15 of 3,600 requests did not succeed" in text, (
+        "never sent and unfinished ones are no failures here"
+    )
+    markdown = render_markdown(judged, record, measured)
+    assert "- in consequence also: undelivered 90%, mismatch 90%" in markdown
+    assert markdown.index("Measurement invalid") < markdown.index("**Why**")
 
 
 def test_notes_of_the_run_and_of_the_verdict(measured: Summary) -> None:
