@@ -186,7 +186,7 @@ class Rig:
                     )
                 )
             self._envelope = calibration.ensure()
-        self._envelope.check(scenario, self.options.workers + self.options.expect_workers)
+        self._envelope.check(scenario, self.options.workers, self.options.expect_workers)
 
     def _take_host(self, on_progress: OnProgress | None) -> None:
         """One measured server and one load at a time: the lock is held until the session's end."""

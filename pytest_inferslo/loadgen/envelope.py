@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from pytest_inferslo.core.arrivals import ArrivalSchedule
 from pytest_inferslo.core.scenario import Scenario
 from pytest_inferslo.errors import ScenarioError
 
@@ -52,27 +53,33 @@ class Envelope:
         """So many workers keep each below its usable share at the scenario's peaks. A closed loop needs one."""
         if not scenario.open_loop:
             return 1
-        intended = scenario.schedule().intended
-        events = _output_events(scenario)
-        second, ten_seconds = _peak(intended, _SECOND), _peak(intended, 10 * _SECOND)
-        busy = second * self.request_ns + ten_seconds * max(0.0, events - 1) * self.event_ns
+        schedule = scenario.schedule()
+        requests = np.full(len(schedule), self.request_ns)
+        events = (_output_events(scenario, schedule) - 1) * self.event_ns
+        busy = _peak(schedule.intended, requests, _SECOND) + _peak(schedule.intended, events, 10 * _SECOND)
         return max(1, math.ceil(busy / _SECOND / USABLE_SHARE))
 
-    def check(self, scenario: Scenario, workers: int) -> None:
-        """Raises ScenarioError when `workers` workers of this machine's kind are too few for `scenario`."""
-        needed = self.workers_needed(scenario)
-        if needed <= workers:
+    def check(self, scenario: Scenario, local: int, remote: int = 0) -> None:
+        """Raises ScenarioError when the workers of this host and of others are too few for `scenario`.
+
+        Others count as this machine's; of the local ones so many count as there are CPUs for.
+        """
+        needed, here = self.workers_needed(scenario), _cpus()
+        counted = min(local, here) + remote
+        if needed <= counted:
             return
-        peak = _peak(scenario.schedule().intended, _SECOND)
-        here = os.cpu_count() or 1
+        schedule = scenario.schedule()
+        peak = _peak(schedule.intended, np.ones(len(schedule)), _SECOND)
         where = (
             f"--inferslo-workers {needed}"
             if needed < here
             else f"workers on other hosts too (--inferslo-expect-workers): this one has {here} CPUs"
         )
+        asked = f", for {local} have {here} CPUs" if local > here else ""
+        events = _output_events(scenario, schedule).mean()
         raise ScenarioError(
-            f"the load peaks at {peak:,.0f} requests/s of about {_output_events(scenario):,.0f} output events, which"
-            f" needs {needed} load generator workers; there are {workers}. One worker is proven here for"
+            f"the load peaks at {peak:,.0f} requests/s of about {events:,.0f} output events, which needs"
+            f" {needed} load generator workers; there are {counted}{asked}. One worker is proven here for"
             f" {self.requests_per_second:,.0f} requests/s or {self.events_per_second:,.0f} stream events/s"
             f" (inferslo calibrate). Use {where}, or lower the rate"
         )
@@ -124,22 +131,33 @@ def _cpu_model() -> str:
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
 
 
-def _peak(intended: npt.NDArray[np.int64], window: int) -> float:
-    """The highest rate, 1/s, over any `window` ns that begins with a request."""
+def _cpus() -> int:
+    allowed = getattr(os, "sched_getaffinity", None)
+    return len(allowed(0)) if allowed is not None else os.cpu_count() or 1
+
+
+def _peak(intended: npt.NDArray[np.int64], weights: npt.NDArray[np.float64], window: int) -> float:
+    """The highest sum of `weights` per second, over any `window` ns that begins with a request."""
     if not len(intended):
         return 0.0
-    inside = np.searchsorted(intended, intended + window) - np.arange(len(intended))
+    until = np.concatenate(([0.0], np.cumsum(weights)))
+    inside = until[np.searchsorted(intended, intended + window)] - until[:-1]
     span = min(window, max(_SECOND, int(intended[-1] - intended[0])))
     return float(inside.max()) * _SECOND / span
 
 
-def _output_events(scenario: Scenario) -> float:
-    """Events of an answer: at most one a token, on average over the first prompts; 1 when not streamed."""
-    counts = []
+def _output_events(scenario: Scenario, schedule: ArrivalSchedule) -> npt.NDArray[np.float64]:
+    """Events of each request's answer: at most one a token, by the trace or on average over a stream's first
+    prompts; 1 when not streamed.
+    """
+    events = np.ones(len(schedule))
     for number, stream in enumerate(scenario.streams):
-        source = scenario.prompt_source(stream=number)
-        limits = [
-            source.prompt(index).max_tokens if stream.streaming else 1 for index in range(_PROMPTS_LOOKED_AT)
-        ]
-        counts.append(sum(limits) / len(limits))
-    return max(counts)
+        if not stream.streaming:
+            continue
+        source, mine = scenario.prompt_source(stream=number), schedule.stream == number
+        limits = [source.prompt(index).max_tokens for index in range(_PROMPTS_LOOKED_AT)]
+        events[mine] = sum(limits) / len(limits)
+        if schedule.output_tokens is not None:
+            said = mine & (schedule.output_tokens > 0)
+            events[said] = schedule.output_tokens[said]
+    return np.maximum(events, 1.0)

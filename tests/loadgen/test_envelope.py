@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pytest_inferslo.core.arrivals import bursts, concurrency, constant
+from pytest_inferslo.core.arrivals import Trace, bursts, concurrency, constant, stream
 from pytest_inferslo.core.prompts import synthetic
 from pytest_inferslo.core.scenario import Scenario
 from pytest_inferslo.errors import ScenarioError
@@ -37,7 +37,8 @@ def scenario(arrivals: Any, tokens: int = 1, **fields: Any) -> Scenario:
         (scenario(concurrency(5000)), 1),
     ],
 )
-def test_workers_needed(wanted: Scenario, workers: int) -> None:
+def test_workers_needed(wanted: Scenario, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(envelope, "_cpus", lambda: 64)
     assert MACHINE.workers_needed(wanted) == workers
     MACHINE.check(wanted, workers)
     if workers > 1:
@@ -47,9 +48,38 @@ def test_workers_needed(wanted: Scenario, workers: int) -> None:
             MACHINE.check(wanted, workers - 1)
 
 
+def _replayed(tokens: int) -> Scenario:
+    rows = [(second * 10**9, 16, tokens) for second in range(20)] * 100
+    return Scenario(arrivals=Trace.of(rows), prompts=synthetic(16, 1), duration=19)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "workers"),
+    [
+        # embeddings have no events: long answers beside them do not make them dear
+        ([stream("chat", constant("10/s")), stream("search", constant("5000/s"), api="embeddings")], 1),
+        ([stream("chat", constant("400/s")), stream("search", constant("5000/s"), api="embeddings")], 3),
+    ],
+)
+def test_streams_cost_what_they_ask_for(wanted: list[Any], workers: int) -> None:
+    assert MACHINE.workers_needed(scenario(wanted, tokens=512)) == workers
+
+
+@pytest.mark.parametrize(("tokens", "workers"), [(10, 1), (4000, 5)])
+def test_a_trace_says_how_long_its_answers_are(tokens: int, workers: int) -> None:
+    assert MACHINE.workers_needed(_replayed(tokens)) == workers
+
+
+def test_workers_without_a_cpu_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(envelope, "_cpus", lambda: 2)
+    MACHINE.check(scenario(constant("49000/s")), 2, 3)
+    with pytest.raises(ScenarioError, match="there are 4, for 16 have 2 CPUs"):
+        MACHINE.check(scenario(constant("49000/s")), 16, 2)
+
+
 def test_the_refusal_names_hosts_where_cpus_run_out(monkeypatch: pytest.MonkeyPatch) -> None:
     for cpus, said in ((64, "--inferslo-workers 5"), (2, "--inferslo-expect-workers")):
-        monkeypatch.setattr("os.cpu_count", lambda cpus=cpus: cpus)
+        monkeypatch.setattr(envelope, "_cpus", lambda cpus=cpus: cpus)
         with pytest.raises(ScenarioError, match=said):
             MACHINE.check(scenario(constant("49000/s")), 1)
 
