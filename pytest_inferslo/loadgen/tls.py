@@ -70,19 +70,22 @@ class TlsConnection(Connection):
             self._shake_hands()
             return
         parts: list[bytes] = []
-        ended = False
+        ended, fault = False, ""
         try:
             while part := self._tls.read(READ_SIZE):
                 parts.append(part)
-            ended = True  # close_notify
+            ended = True  # close_notify: no more comes, whether or not the socket is closed too
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLError as error:
-            self.reply.give_up(Outcome.TLS_ERROR, str(error), t)
-            self.owner.answered(self)
-            return
+            fault = str(error)
         self._flush()
         if parts:
             super()._received(b"".join(parts), t)
-        if ended and self.busy and self.open:
+        if fault and self.busy:
+            self.reply.give_up(Outcome.TLS_ERROR, fault, t)
+            self.owner.answered(self)
+        elif fault and self.open:
+            self.owner.idle_ended(self, data)
+        elif ended and self.open:
             self._lost(reset=False)

@@ -8,10 +8,11 @@ import socket
 import ssl
 import threading
 import time
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from raw_server import ANSWER, Peer, RawServer, answer_all
@@ -222,6 +223,36 @@ def test_tls(load: Any, certificate: Path) -> None:
     assert trusted.outcomes == unverified.outcomes == {"SUCCESS": 20}
     assert refused.outcomes == {"TLS_ERROR": 20}
     assert "certificate" in refused.result.outcomes["TLS_ERROR"]["example"].lower()
+
+
+def _says_goodbye(peer: Peer) -> None:
+    """As asyncio's servers do: close_notify, and the socket stays open until the client has closed too."""
+    peer.request()
+    peer.send(ANSWER)
+    peer.sock.settimeout(3)
+    cast(ssl.SSLSocket, peer.sock).unwrap()
+
+
+def _breaks_tls_when_idle(peer: Peer) -> None:
+    peer.request()
+    peer.send(ANSWER)
+    time.sleep(0.005)
+    socket.socket.send(peer.sock, b"no record of TLS")
+    peer.sock.settimeout(3)
+    peer.sock.recv(1)
+
+
+@pytest.mark.parametrize(("play", "unsolicited"), [(_says_goodbye, False), (_breaks_tls_when_idle, True)])
+def test_tls_that_ends_on_an_idle_connection(
+    load: Any, certificate: Path, play: Callable[[Peer], None], unsolicited: bool
+) -> None:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate)
+    with RawServer(play, tls=context) as server:
+        endpoint = Endpoint(f"https://localhost:{server.port}", "m", ca_file=str(certificate))
+        offered = load(endpoint, arrivals=constant("20/s"), duration=0.5)
+    assert offered.outcomes == {"SUCCESS": 10}
+    assert any(worker["unsolicited"] for worker in offered.result.workers) is unsolicited
 
 
 def test_plain_http_where_tls_is_expected(load: Any) -> None:
