@@ -15,9 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from pytest_inferslo.core.clustering import discount, level_clustering, slots_over
 from pytest_inferslo.core.evidence import Rules
-from pytest_inferslo.core.pool import Array, Seconds, Trials
+from pytest_inferslo.core.pool import Array, Seconds, Trials, sliding
 from pytest_inferslo.core.questions import LOWER_LIMIT
 from pytest_inferslo.core.statistics import Clustering, share_clustering
 
@@ -27,7 +29,10 @@ _DOUBT = 5
 
 
 class Bearing:
-    """`share` of the requests must be within `limit` (as counted: policy.exact_limit); `upper`: it is a ceiling."""
+    """`share` of the requests must be within `limit` (as counted: policy.exact_limit); `upper`: it is a ceiling.
+
+    With `width`, in each sliding window of so many seconds, one as well as the other.
+    """
 
     def __init__(
         self,
@@ -38,25 +43,29 @@ class Bearing:
         limit: float,
         upper: bool,
         rules: Rules,
+        width: int | None = None,
     ) -> None:
         self._found = found
         self._trials = trials
         self._strata = strata
         self._share = share
         self._lower = limit * LOWER_LIMIT if upper else None
+        self._width = width
         self.rules = rules if rules.anytime else rules.laxer(_DOUBT)
 
     def holds(self) -> bool:
-        if self._proves(self._trials.all_bad, self.worth, self._share):
+        at_limit = self._proves(self._trials.bad, self.worth, self._share)
+        if at_limit.all():
             return True
         if self._lower is None:
             return False
         if self._lower not in self._found[0].limits:
             # of a limit that was known only once the run was read, or the looser of two, nothing was counted there
             return True
-        over = slots_over(self._found, self._lower)
-        alike = share_clustering(over, self._trials.all_trials, self._strata)
-        return self._proves(over, self._worth(alike), 1 - (1 - self._share) ** LOWER_LIMIT)
+        alike = share_clustering(slots_over(self._found, self._lower), self._trials.all_trials, self._strata)
+        over = [each.slot_over(self._lower) + each.slot_failures for each in self._found]
+        below = self._proves(over, self._worth(alike), 1 - (1 - self._share) ** LOWER_LIMIT)
+        return bool((at_limit | below).all())
 
     @property
     def worth(self) -> float:
@@ -66,6 +75,12 @@ class Bearing:
     def _worth(self, alike: Clustering) -> float:
         return min(discount([alike], self.rules.confidence), self._trials.most)
 
-    def _proves(self, over: Array, worth: float, share: float) -> bool:
-        n, t = self._trials.all_trials.sum(), over.sum()
-        return bool(self.rules.proves((n - t) * worth, t * worth, share))
+    def _proves(self, over: Sequence[Array], worth: float, share: float) -> Array:
+        """Whether it is proved, in each window or (one answer) in all of them together."""
+        n, t = self._sums(self._trials.trials), self._sums(over)
+        return np.asarray(self.rules.proves((n - t) * worth, t * worth, share))
+
+    def _sums(self, slots: Sequence[Array]) -> Array:
+        if self._width is None:
+            return np.array([sum(int(each.sum()) for each in slots)])
+        return sliding(slots, self._width)

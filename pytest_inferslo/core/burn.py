@@ -15,8 +15,7 @@ from pytest_inferslo.core.distribution import ALL, Scope
 from pytest_inferslo.core.evidence import Evidence, Rules, not_measured
 from pytest_inferslo.core.finding import finding
 from pytest_inferslo.core.policy import BurnRule, ErrorBudget, Policy
-from pytest_inferslo.core.pool import Array, Pool
-from pytest_inferslo.core.share_evidence import sliding
+from pytest_inferslo.core.pool import Array, Pool, sliding
 from pytest_inferslo.core.verdict import Finding, Status
 
 
@@ -70,9 +69,9 @@ def _evidence(budget: ErrorBudget, rule: BurnRule, pool: Pool, rules: Rules) -> 
 def _both(hits: Array, trials: Array, rule: BurnRule) -> Array:
     """Where the long window is full, the lower error rate of the two windows that end there; NaN where the long one
     had no request, which says nothing."""
-    asked = sliding(trials, rule.long)
-    long = np.where(asked > 0, sliding(hits, rule.long) / np.maximum(1, asked), np.nan)
-    short = sliding(hits, rule.short) / np.maximum(1, sliding(trials, rule.short))
+    asked = sliding([trials], rule.long)
+    long = np.where(asked > 0, sliding([hits], rule.long) / np.maximum(1, asked), np.nan)
+    short = sliding([hits], rule.short) / np.maximum(1, sliding([trials], rule.short))
     return np.minimum(long, short[rule.long - rule.short :])
 
 

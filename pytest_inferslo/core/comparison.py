@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-import numpy as np
-
 from pytest_inferslo.core.baseline import Baseline, Level
 from pytest_inferslo.core.cost import Prices
 from pytest_inferslo.core.distribution import Scope
@@ -20,10 +18,10 @@ from pytest_inferslo.core.level_evidence import (
     total_evidence,
 )
 from pytest_inferslo.core.metrics import Source
-from pytest_inferslo.core.objective import Objective
+from pytest_inferslo.core.objective import Objective, compare
 from pytest_inferslo.core.pool import Pool
 from pytest_inferslo.core.questions import level_name, limits, reference_scope
-from pytest_inferslo.core.share_evidence import percentile_level, share_evidence
+from pytest_inferslo.core.share_evidence import extreme_level, percentile_level, share_evidence
 from pytest_inferslo.core.verdict import Status
 
 _RATES = frozenset(
@@ -96,16 +94,16 @@ def level_of(
     if objective.statistic.kind == "percentile" and objective.metric.source in (Source.SAMPLE, Source.GAP):
         return percentile_level(objective, pool, scope, rules)
     if objective.statistic.kind in ("max", "min") and objective.metric.source in (Source.SAMPLE, Source.GAP):
-        histogram = pool.histogram(objective.metric.name, scope)
-        extreme = histogram.maximum if objective.statistic.kind == "max" else histogram.minimum
-        return None if extreme is None else Level(extreme, extreme, extreme, histogram.count)
+        return extreme_level(objective, pool, scope, rules)
     return _level(_at(replace(objective, window_ns=0), pool, scope, 0.5, rules, prices))
 
 
 def _level(seen: Evidence) -> Level | None:
+    """What was measured, with open bounds where there was too little of it to see how it moves."""
     if seen.observed is None:
         return None
-    low, high = seen.interval or (seen.observed, seen.observed)
+    open_ended = seen.status is Status.INCONCLUSIVE and seen.interval is None
+    low, high = (0.0, math.inf) if open_ended else seen.interval or (seen.observed, seen.observed)
     return Level(seen.observed, low, high, seen.samples)
 
 
@@ -121,6 +119,9 @@ def _against_baseline(
 
     Both the baseline and this run are estimates, so each gets half of the doubt that the confidence leaves.
     """
+    if baseline is None and all(record.get("records_baseline") for record in pool.records):
+        reason = "this run records the baseline: there was none to compare with"
+        return Evidence(Status.INCONCLUSIVE, None, 0, reason=reason)
     if baseline is None:
         return not_measured("no baseline is given; name a saved run with --inferslo-baseline")
     level = baseline.levels.get(level_name(objective, scope))
@@ -163,6 +164,8 @@ def _against_scope(
             return not_measured("no reading came before the load")
     else:
         there = reference_scope(objective, scope)
+        if there == scope:
+            return _against_itself(objective, pool, scope, halved, prices)
         other = level_of(objective, pool, there, halved, prices)
         if other is None:
             cause = pool.absent(_measured_as(objective), there) or "it has no value"
@@ -180,9 +183,29 @@ def _against_scope(
         status, reason = Status.PASS, ""
     elif decided(objective, mine.low, mine.high, limit.at(lenient)) is Status.FAIL:
         status, reason = Status.FAIL, ""
-    if not np.isfinite(mine.observed):
-        status, reason = Status.FAIL, "failures reach this percentile"
+    if not math.isfinite(mine.observed):
+        status, reason = Status.FAIL, _FAILURES
     return Evidence(
         status, mine.observed, mine.samples, interval=(mine.low, mine.high), reason=reason,
         limit=limit.at(other.observed),
+    )  # fmt: skip
+
+
+_FAILURES = "failed requests make it infinite"
+
+
+def _against_itself(
+    objective: Objective, pool: Pool, scope: Scope, rules: Rules, prices: Prices | None
+) -> Evidence:
+    """Of a `*`, the one that all others are compared with: it is as large as itself, however few saw it."""
+    mine = level_of(objective, pool, scope, rules, prices)
+    if mine is None:
+        return not_measured("it has no value")
+    if not math.isfinite(mine.observed):
+        return Evidence(Status.FAIL, mine.observed, mine.samples, reason=_FAILURES)
+    limit = objective.limit.at(mine.observed)
+    status = Status.PASS if compare(mine.observed, objective.op, limit) else Status.FAIL
+    return Evidence(
+        status, mine.observed, mine.samples, interval=(mine.low, mine.high), limit=limit,
+        reason="is what the others are compared with",
     )  # fmt: skip

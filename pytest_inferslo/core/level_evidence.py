@@ -76,13 +76,16 @@ def _judged_mean(
 
 
 def mean_bounds(totals: Floats, counts: Floats, rules: Rules) -> tuple[float, float] | None:
+    """Nothing that has a mean here (times, counts, rates, readings) is ever under 0."""
     bounds = statistics.mean_bounds(totals, counts, rules.confidence)
-    if bounds is None or not rules.anytime:
-        return bounds[:2] if bounds else None
+    if bounds is None:
+        return None
     low, high, blocks = bounds
+    wider = 1.0
+    if rules.anytime:
+        wider = sequential.mean_reach(blocks, rules.confidence) / statistics.student(blocks, rules.confidence)
     mean = totals.sum() / counts.sum()
-    wider = sequential.mean_reach(blocks, rules.confidence) / statistics.student(blocks, rules.confidence)
-    return mean - (mean - low) * wider, mean + (high - mean) * wider
+    return max(0.0, mean - (mean - low) * wider), mean + (high - mean) * wider
 
 
 def _more_seconds(totals: Floats) -> int:
@@ -156,8 +159,14 @@ def _reading_percentile(
     elif rules.refutes(good, bad, share):
         status = Status.FAIL
     n = len(values)
+    low, high = statistics.quantile_ranks(n, n * worth, float(objective.statistic.share), rules.confidence)
+    ranked = np.sort(values)
+    interval = (
+        0.0 if low is None else float(ranked[low - 1]),
+        math.inf if high is None else float(ranked[high - 1]),
+    )
     reason = f"{n} readings are worth {n * worth:.0f} independent ones: too few to decide"
-    return Evidence(status, observed, n, n * worth, None, reason if status is Status.INCONCLUSIVE else "")
+    return Evidence(status, observed, n, n * worth, interval, reason if status is Status.INCONCLUSIVE else "")
 
 
 def _worst(objective: Objective, each: list[Evidence]) -> Evidence:

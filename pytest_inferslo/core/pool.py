@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -37,6 +37,12 @@ class Trials(NamedTuple):
     @property
     def all_trials(self) -> Array:
         return np.concatenate(self.trials)
+
+
+def sliding(slots: Sequence[Array], width: int) -> Array:
+    """The sums of every `width` successive slots, in no run across its end."""
+    edges = [np.concatenate([[0], np.cumsum(each)]) for each in slots if len(each) >= width]
+    return np.concatenate([edge[width:] - edge[:-width] for edge in edges]) if edges else np.empty(0, int)
 
 
 @dataclass(frozen=True)

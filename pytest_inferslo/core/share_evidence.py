@@ -16,13 +16,12 @@ from pytest_inferslo.core.distribution import Scope
 from pytest_inferslo.core.evidence import Evidence, Rules, what_is_missing
 from pytest_inferslo.core.histogram import Histogram
 from pytest_inferslo.core.metrics import Source
-from pytest_inferslo.core.objective import SLOT_NS, Objective
+from pytest_inferslo.core.objective import Objective
 from pytest_inferslo.core.policy import exact_limit
-from pytest_inferslo.core.pool import Array, Pool, Seconds, Trials
+from pytest_inferslo.core.pool import Pool, Seconds, Trials
 from pytest_inferslo.core.verdict import Status
+from pytest_inferslo.core.window_evidence import FEWEST_SWINGS, drift, window_evidence
 
-#: Independent seconds of the level of a metric without which nothing is proved about it.
-FEWEST_SWINGS = 6.0
 #: The share whose proof a promise about every request must have enough requests for.
 CENSUS_SHARE = 0.99
 
@@ -38,17 +37,17 @@ def share_evidence(objective: Objective, pool: Pool, scope: Scope, limit: float,
     if sampled and not sum(distribution.count for distribution in found):
         n = int(trials.all_trials.sum())
         return Evidence(Status.FAIL, math.inf, n, reason=f"no successful sample among {n} requests")
+    n, observed = int(trials.all_trials.sum()), _whole_value(objective, trials, found)
     if share <= 0:
-        n = int(trials.all_trials.sum())
-        observed = _whole_value(objective, trials, found)
         return Evidence(Status.PASS, observed, n, reason="what it is compared with allows everything")
+    if share > 1:
+        return Evidence(Status.FAIL, observed, n, reason="the limit is over 100 %, which no run reaches")
     if share == 1:
-        evidence = _census(objective, pool, scope, trials, rules)
-    elif objective.window_ns:
-        evidence = _windows(objective, trials, found, float(share), limit, rules)
-    else:
-        evidence = _whole(objective, pool, scope, trials, float(share), limit, rules)
-    return evidence
+        return _census(objective, pool, scope, trials, rules)
+    if objective.window_ns:
+        words = _bad_ones(objective)
+        return window_evidence(objective, trials, found, float(share), limit, rules, observed, words)
+    return _whole(objective, pool, scope, trials, float(share), limit, rules)
 
 
 def _whole(
@@ -93,10 +92,7 @@ def _whole(
                 f"{histogram.failures} of {n} requests failed, so that this percentile has no finite value"
             )
     if status is Status.INCONCLUSIVE and swings < FEWEST_SWINGS:
-        reason = (
-            f"the level drifts: these {pool.seconds(scope):.0f}s are worth {swings:.1f} independent ones, and "
-            f"{FEWEST_SWINGS:g} are the least to prove anything; a longer run shows whether it settles"
-        )
+        reason = drift(pool.seconds(scope), swings)
     elif status is Status.INCONCLUSIVE:
         asked = rules if unborne is None else unborne.rules
         rate = n / pool.seconds(scope)
@@ -128,6 +124,25 @@ def _ratio_shown(
     return (bad / n, (low, high)) if objective.upper else (1 - bad / n, (1 - high, 1 - low))
 
 
+def extreme_level(objective: Objective, pool: Pool, scope: Scope, rules: Rules) -> Level | None:
+    """`max` or `min` of these requests, inf where one failed; few leave open how far that of many would lie."""
+    histogram = pool.histogram(objective.metric.name, scope)
+    top = objective.statistic.kind == "max"
+    n = histogram.count + histogram.failures
+    if histogram.failures:
+        return Level(math.inf, math.inf, math.inf, n)
+    extreme = histogram.maximum if top else histogram.minimum
+    if extreme is None:
+        return None
+    enough = n * _worth_of_a_value(objective, pool, scope, n) >= fewest_of_census(rules)
+    return Level(extreme, extreme if top or enough else 0.0, extreme if enough or not top else math.inf, n)
+
+
+def fewest_of_census(rules: Rules) -> int:
+    """Requests that say enough about every one of them."""
+    return statistics.required_samples(CENSUS_SHARE, 0, rules.confidence)
+
+
 def percentile_level(objective: Objective, pool: Pool, scope: Scope, rules: Rules) -> Level | None:
     """A percentile with its bounds, whatever it is compared with; None where nothing has a value."""
     found = pool.distributions(objective.metric.name, scope)
@@ -154,9 +169,8 @@ def _percentile_shown(
     share = objective.statistic.share
     observed = histogram.value_at_rank(max(1, math.ceil(share * n)))[1]
     low, high = statistics.quantile_ranks(n, effective, float(share), rules.confidence)
-    lowest = histogram.minimum if histogram.minimum is not None else 0.0
     return observed, (
-        lowest if low is None else histogram.value_at_rank(low)[0],
+        0.0 if low is None else histogram.value_at_rank(low)[0],
         math.inf if high is None else histogram.value_at_rank(high)[1],
     )
 
@@ -170,7 +184,7 @@ def _census(objective: Objective, pool: Pool, scope: Scope, trials: Trials, rule
         histogram = pool.histogram(objective.metric.name, scope)
         extreme = histogram.maximum if objective.statistic.kind == "max" else histogram.minimum
         observed = math.inf if (histogram.failures and objective.upper) or extreme is None else float(extreme)
-    enough = statistics.required_samples(CENSUS_SHARE, 0, rules.confidence)
+    enough = fewest_of_census(rules)
     if bad:
         return Evidence(Status.FAIL, observed, n, reason=f"{bad} of {n} requests {_bad_ones(objective)}")
     worth = int(n * trials.most)
@@ -178,60 +192,6 @@ def _census(objective: Objective, pool: Pool, scope: Scope, trials: Trials, rule
         reason = f"{worth} requests say too little about every request: needs about {enough - worth:,} more"
         return Evidence(Status.INCONCLUSIVE, observed, n, reason=reason)
     return Evidence(Status.PASS, observed, n, reason=f"holds for each of these {n:,} requests")
-
-
-def _windows(
-    objective: Objective,
-    trials: Trials,
-    found: Sequence[Seconds],
-    share: float,
-    limit: float,
-    rules: Rules,
-) -> Evidence:
-    """Every sliding window of whole seconds, in no run across its end.
-
-    Each window must be proved by itself, which needs no correction (all of them must hold). A window that
-    is refuted must be so at the confidence that is left when all windows are questions of their own
-    (Bonferroni).
-    """
-    width = objective.window_ns // SLOT_NS
-    n_all = int(trials.all_trials.sum())
-    observed = _whole_value(objective, trials, found)
-    pairs = [(b, n) for b, n in zip(trials.bad, trials.trials, strict=True) if len(n) >= width]
-    if not pairs:
-        longest = max(len(part) for part in trials.trials)
-        reason = f"the run lasted {longest}s: no window of {width}s was seen, {width - longest}s are missing"
-        return Evidence(Status.INCONCLUSIVE, observed, n_all, reason=reason)
-    bad = np.concatenate([sliding(b, width) for b, _ in pairs])
-    n = np.concatenate([sliding(n, width) for _, n in pairs])
-    if (n == 0).any():
-        empty = int((n == 0).sum())
-        return Evidence(Status.FAIL, None, n_all, reason=f"not measured: {empty} windows had no request")
-    # What differs from window to window is asked for; only likeness inside of a window makes it worth less.
-    strata = np.concatenate([np.arange(len(part)) // max(4, width) for part in trials.trials])
-    worth = discount(
-        tail_clustering(trials.all_bad, trials.all_trials, found, share, strata, limit),
-        rules.confidence,
-    )
-    worth = min(worth, trials.most)
-    within, over = (n - bad) * worth, bad * worth
-    worst = int(np.argmax(bad / n))
-    worst_text = (
-        f"in the worst of {len(n)} windows {100 * bad[worst] / n[worst]:.3g} % {_bad_ones(objective)}"
-    )
-    if rules.stricter(len(n)).refutes(within, over, share).any():
-        return Evidence(Status.FAIL, observed, n_all, n_all * worth, reason=worst_text)
-    proved = rules.proves(within, over, share)
-    if proved.all():
-        return Evidence(Status.PASS, observed, n_all, n_all * worth, reason=worst_text)
-    reason = f"{int((~proved).sum())} of {len(n)} windows hold too few requests to prove it; {worst_text}"
-    return Evidence(Status.INCONCLUSIVE, observed, n_all, n_all * worth, reason=reason)
-
-
-def sliding(slots: Array, width: int) -> Array:
-    """The sums of every `width` successive slots."""
-    edges = np.concatenate([[0], np.cumsum(slots)])
-    return edges[width:] - edges[:-width]
 
 
 def _whole_value(objective: Objective, trials: Trials, found: Sequence[Seconds]) -> float:
@@ -247,12 +207,15 @@ def _whole_value(objective: Objective, trials: Trials, found: Sequence[Seconds])
 
 
 def required_share(objective: Objective, limit: float) -> Fraction:
-    """The share of requests that must be good: p of a ceiling, 1 - p of a floor, all for max and min."""
+    """The share of requests that must be good: p of a ceiling, 1 - p of a floor, all for max and min.
+
+    Over 1 for a floor that no run reaches (105 % of a baseline's goodput of 98 %).
+    """
     if objective.statistic.kind == "percentile":
         return objective.statistic.share if objective.upper else 1 - objective.statistic.share
     if objective.statistic.kind == "whole":
-        allowed = min(Fraction(1), Fraction(limit).limit_denominator(10**12))
-        return 1 - allowed if objective.upper else allowed
+        allowed = Fraction(limit).limit_denominator(10**12) if math.isfinite(limit) else Fraction(2)
+        return 1 - min(Fraction(1), allowed) if objective.upper else allowed
     return Fraction(1)
 
 

@@ -256,12 +256,6 @@ def test_windows_find_the_bad_minute_that_the_whole_run_hides() -> None:
     assert (short.status, "no window of 3600s" in short.reason) == (INCONCLUSIVE, True)
 
 
-def test_a_window_without_requests_is_not_kept() -> None:
-    rows = rows_of(spread(1_000, 20), intended_s=np.r_[np.linspace(0, 10, 500), np.linspace(20, 30, 500)])
-    found = only(verdict_of("ttft p50 <= 1s for 5s", rows, record_of(31, 1_000)))
-    assert (found.status, found.observed) == (FAIL, None)
-
-
 def phases(*names: str, each: int = 20) -> list[dict[str, Any]]:
     return [
         {"name": name, "start": i * each * SECOND, "end": (i + 1) * each * SECOND}
@@ -331,6 +325,16 @@ def test_case_28_a_baseline_of_something_else_is_refused() -> None:
     with pytest.raises(UsageError, match="is empty"):
         verdict_of(policy, rows, record, (), empty)
     assert only(verdict_of(policy, rows, record)).observed is None
+
+
+def test_a_run_that_records_the_baseline_leaves_open_what_is_compared_with_one() -> None:
+    rows = rows_of(spread(4_000, 20), rate=100)
+    for limit, recording, status in (("1s", True, INCONCLUSIVE), ("1s", False, FAIL), ("1ms", True, FAIL)):
+        policy = policy_of("ttft p95 <= 120% of baseline", f"e2e p95 <= {limit}")
+        verdict = verdict_of(policy, rows, record_of(40, 4_000, records_baseline=recording))
+        assert verdict.status is status
+        assert verdict.findings[0].observed is None
+        assert verdict.findings[0].status is (INCONCLUSIVE if recording else FAIL)
 
 
 @pytest.mark.parametrize(
