@@ -87,10 +87,10 @@ def _sweeps(metafunc: pytest.Metafunc) -> list[dict[str, Any]]:
     return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
 
 
-def check_before_any_server(config: pytest.Config, items: Sequence[pytest.Item]) -> None:
+def check_before_any_server(config: pytest.Config, items: Sequence[pytest.Item]) -> list[str]:
     """Loads the policies of all items and tries what can be tried of all backends without a start.
 
-    `pytest.UsageError` carries every problem.
+    Returns what the user should know before the first load. `pytest.UsageError` carries every problem.
     """
     from pytest_inferslo.core.policy import misnamed_backends
 
@@ -100,6 +100,7 @@ def check_before_any_server(config: pytest.Config, items: Sequence[pytest.Item])
     for policy in loaded:
         problems += misnamed_backends(policy, known)
     _check_baseline(config, loaded, problems)
+    known_before = [] if config.option.collectonly else _foresee_no_baseline(config, items, problems)
     if problems:
         raise pytest.UsageError("\n".join(dict.fromkeys(problems)))
     config.stash[NAMED] = {
@@ -111,6 +112,7 @@ def check_before_any_server(config: pytest.Config, items: Sequence[pytest.Item])
         }
         for policy in loaded
     }
+    return known_before
 
 
 def _check_backends(config: pytest.Config, items: Sequence[pytest.Item], problems: list[str]) -> list[str]:
@@ -168,7 +170,12 @@ def _load_policies(options: Options, items: Sequence[pytest.Item], problems: lis
 
 
 def _check_baseline(config: pytest.Config, policies: Sequence[Policy], problems: list[str]) -> None:
-    named = options_of(config).baseline
+    options = options_of(config)
+    named = options.baseline
+    compared = any(policy.refers_to("baseline") for policy in policies)
+    if options.record_baseline and not compared:
+        remark = "--inferslo-record-baseline had no effect: no policy of these tests compares with a baseline"
+        config.stash.setdefault(REMARKS, []).append(remark)
     if named is None:
         return
     from pytest_inferslo.storage.run_directory import RunDirectory
@@ -178,11 +185,41 @@ def _check_baseline(config: pytest.Config, policies: Sequence[Policy], problems:
     except InfersloError as error:
         problems.append(f"--inferslo-baseline={named}: {error}")
         return
-    if not any(policy.refers_to("baseline") for policy in policies):
+    if not compared:
         remark = (
             f"--inferslo-baseline={named} had no effect: no policy of these tests compares with a baseline"
         )
         config.stash.setdefault(REMARKS, []).append(remark)
+
+
+def _foresee_no_baseline(
+    config: pytest.Config, items: Sequence[pytest.Item], problems: list[str]
+) -> list[str]:
+    """What comes of promises that need a baseline where none is named; those that would decide are problems.
+
+    A load may have another name than its test, and a test may skip itself: what is not sure is left to `offer_load`.
+    """
+    from pytest_inferslo import baselines, rig
+    from pytest_inferslo.session import scenario_name
+
+    options = options_of(config)
+    if problems or options.baseline is not None:
+        return []
+    met: list[Policy] = []
+    for item in items:
+        if any(item.get_closest_marker(name) for name in ("skip", "skipif")):
+            continue
+        for choice in _choices(item, options):
+            names = rig.names_of(rig.resolve_backend(config, options, choice))
+            for policy in item.stash[POLICIES]:
+                met.append(policy.resolved(scenario_name(item), *names))
+                renamed = [name for kind, name in policy.overrides if kind == "scenario"]
+                sure = all(baselines.uncomparable(policy.resolved(name, *names)) for name in renamed)
+                if not options.record_baseline and sure:
+                    problems += baselines.uncomparable(met[-1])
+    if problems:
+        problems[:] = [*dict.fromkeys(problems), baselines.HINT]
+    return baselines.recording(met) if options.record_baseline else baselines.left_out(met)
 
 
 def refuse_unmeasured(items: Sequence[pytest.Item]) -> None:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_inferslo.baselines import HINT, recorded, uncomparable
 from pytest_inferslo.core.policy import Policy
 from pytest_inferslo.core.scenario import Scenario
 from pytest_inferslo.core.verdict import Status
-from pytest_inferslo.errors import InfersloError, ScenarioError
+from pytest_inferslo.errors import InfersloError, ScenarioError, UsageError
 from pytest_inferslo.judgement import Judged, baseline_levels, judge_runs
 from pytest_inferslo.locust_order import locust_order
 from pytest_inferslo.ordering import ordered
@@ -144,8 +145,11 @@ class LoadOffer:
             order = replace(order, baseline={"path": str(baseline.path), "run_id": baseline.run_id})
         judges = [(policy, baseline_levels(baseline, policy)) for policy in self._policies]
         for policy, levels in judges:
-            if levels is not None and policy.resolved(order.name, *self._backend.names).refers_to("baseline"):
+            mine = policy.resolved(order.name, *self._backend.names)
+            if levels is not None and mine.refers_to("baseline"):
                 levels.refuse_for(intended_load(order))  # rather now than when the load has been offered
+            if levels is None and not order.records_baseline and (lacking := uncomparable(mine)):
+                raise UsageError("\n".join([*lacking, HINT]))
         with self._shown(order) as shown:
             if order.locustfile is None:
                 self._rig.check_envelope(order.scenario, shown.starting)
@@ -169,7 +173,7 @@ class LoadOffer:
                             again,
                             server,
                             generator,
-                            judges=judges,
+                            judges=() if order.records_baseline else judges,
                             on_progress=shown.progress,
                             on_created=created,
                         )
@@ -192,6 +196,10 @@ class LoadOffer:
         tables = []
         for place in reversed(_worst_first(judged)):
             judged[place].write()
+        if order.records_baseline:
+            invalid = any(each.verdict.status is Status.INVALID for each in judged)
+            told = recorded(order.name, judged[0].directory.path, invalid=invalid)
+            self._item.config.stash.setdefault(NOTES, []).append(told)
         for each in judged:
             table = render_verdict(each.verdict, each.record, each.summary)
             tables.append(table)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ class _Option:
     flag: str
     ini: str
     help: str
-    kind: str = "string"  # string | append | integer | number
+    kind: str = "string"  # string | append | integer | number | flag (of the command line alone)
     metavar: str = "VALUE"
     default: Any = None
     choices: tuple[str, ...] | None = None
@@ -92,6 +93,12 @@ _OPTIONS = (
         "saved run that `of baseline` limits refer to",
         metavar="RUN",
     ),
+    _Option(
+        "--inferslo-record-baseline",
+        "inferslo_record_baseline",
+        "record a first baseline: `of baseline` limits stay open, so that the verdict is INCONCLUSIVE at best",
+        "flag",
+    ),
     _Option("--inferslo-dir", "inferslo_dir", "where runs are kept", metavar="DIR", default=".inferslo"),
     _Option(
         "--inferslo-workers",
@@ -159,6 +166,7 @@ class Options:
     api_key_env: str | None
     policies: tuple[str, ...]
     baseline: str | None
+    record_baseline: bool
     directory: Path
     workers: int
     expect_workers: int
@@ -178,6 +186,9 @@ def add_options(parser: pytest.Parser) -> None:
             "metavar": option.metavar,
             "default": None,
         }
+        if option.kind == "flag":
+            group.addoption(option.flag, dest=option.ini, help=option.help, action="store_true", default=None)
+            continue
         if option.kind == "append":
             kwargs["action"] = "append"
         if option.choices:
@@ -198,6 +209,10 @@ def read_options(config: pytest.Config) -> Options:
     _check_workers(
         values["inferslo_workers"], values["inferslo_expect_workers"], values["inferslo_bind"] or ""
     )
+    if values["inferslo_record_baseline"] and on_command_line(config, "--inferslo-baseline"):
+        raise pytest.UsageError(
+            "--inferslo-record-baseline and --inferslo-baseline exclude each other: leave one out"
+        )
     return Options(
         backends=tuple(values["inferslo_backend"]) or ("sim",),
         model=values["inferslo_model"],
@@ -209,7 +224,8 @@ def read_options(config: pytest.Config) -> Options:
         start_timeout_s=values["inferslo_backend_start_timeout"],
         api_key_env=values["inferslo_api_key_env"],
         policies=tuple(dict.fromkeys(values["inferslo_slo_policy"])),
-        baseline=values["inferslo_baseline"],
+        baseline=None if values["inferslo_record_baseline"] else _pinned(values["inferslo_baseline"]),
+        record_baseline=values["inferslo_record_baseline"],
         directory=Path(values["inferslo_dir"]),
         workers=values["inferslo_workers"],
         expect_workers=values["inferslo_expect_workers"],
@@ -219,6 +235,11 @@ def read_options(config: pytest.Config) -> Options:
         inconclusive=values["inferslo_inconclusive"],
         rootdir=config.rootpath,
     )
+
+
+def _pinned(run: str | None) -> str | None:
+    """What a link such as `.inferslo/latest` names now: the session's own runs move it."""
+    return os.path.realpath(run) if run is not None and os.path.lexists(run) else run
 
 
 def on_command_line(config: pytest.Config, flag: str) -> bool:
@@ -254,6 +275,8 @@ def address(bind: str) -> tuple[str, int]:
 def _value(config: pytest.Config, option: _Option) -> Any:
     given = config.getoption(option.ini)
     place = option.flag
+    if option.kind == "flag":
+        return bool(given)
     if given == "" or (isinstance(given, list) and "" in given):
         raise pytest.UsageError(f"{place} is empty: give it a value, or leave it out")
     if given is None:

@@ -62,4 +62,6 @@ def ordered(
         notes=tuple(notes),
         locustfile=locustfile,
         pacing=options.pacing,
+        records_baseline=options.record_baseline
+        and any(policy.resolved(name, *backends).refers_to("baseline") for policy in policies),
     )

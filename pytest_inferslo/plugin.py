@@ -65,7 +65,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if loads:
         from pytest_inferslo.collection import check_before_any_server
 
-        check_before_any_server(session.config, loads)
+        known_before = check_before_any_server(session.config, loads)
+        reporter = session.config.pluginmanager.getplugin("terminalreporter")  # none in workers of xdist
+        for line in known_before if reporter is not None else ():
+            reporter.write_line(f"note: {line}")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -45,6 +45,7 @@ class Order:
     locustfile: LocustLoad | None = None
     pacing: str = "timer"
     baseline: Record | None = None  # path and run_id of what `of baseline` limits refer to
+    records_baseline: bool = False  # those limits stay open: this run is what later ones are compared with
 
 
 def intended_load(order: Order) -> Record:
@@ -79,6 +80,7 @@ def planned(order: Order, server: Server) -> Record:
         "policy": order.policies[0] if order.policies else None,
         "policies": list(order.policies),
         "baseline": order.baseline,
+        "records_baseline": order.records_baseline,
         "backend": server.record,
         "answers": answers,
         "host": fingerprint(),
