@@ -169,7 +169,7 @@ def _rendered(judged: Sequence[Judged], arguments: argparse.Namespace) -> str:
         return "\n".join(render_markdown(each.verdict, each.record, each.summary) for each in judged)
     colour = sys.stdout.isatty()
     tables = [render_verdict(each.verdict, each.record, each.summary, colour=colour) for each in judged]
-    return "".join(f"{table}\n" for table in tables)
+    return "\n\n".join(tables) + "\n"
 
 
 def policies_of(names: Sequence[str] | None, records: Sequence[Record]) -> list[Policy]:

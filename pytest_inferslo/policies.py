@@ -6,7 +6,7 @@ import argparse
 import hashlib
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from pytest_inferslo.core.metrics import METRICS
 from pytest_inferslo.core.openslo import translate
 from pytest_inferslo.core.policy import Policy, misnamed_backends
 from pytest_inferslo.core.policy_parser import parse_policy
-from pytest_inferslo.core.units import nearest, parse_rate
+from pytest_inferslo.core.units import QuantityError, nearest, parse_rate
 from pytest_inferslo.errors import PolicyError, Problem
 from pytest_inferslo.yaml_documents import read_document, read_documents
 
@@ -65,15 +65,22 @@ def _find(name: str, folders: Sequence[Path]) -> Path:
             path = folder / candidate
             if path.is_file():
                 return path
+    for path in (folder / name for folder in folders):
+        if path.is_dir():
+            inside = ", ".join(each.stem for each in _policies_in(path)) or "it holds none"
+            raise PolicyError([Problem(name, 0, 0, f"is a folder: name one policy in it ({inside})")])
     known = sorted({path.stem for folder in folders for path in _files(folder)})
     hint = nearest(Path(name).stem, known)
     looked = ", ".join(dict.fromkeys(_shown(folder) for folder in folders if folder.name == DIRECTORY))
     raise PolicyError([Problem(name, 0, 0, f"there is no such policy{hint}; looked here and in {looked}")])
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    if folder.name == DIRECTORY and folder.is_dir():
-        yield from (path for path in folder.iterdir() if path.suffix in SUFFIXES)
+def _files(folder: Path) -> list[Path]:
+    return _policies_in(folder) if folder.name == DIRECTORY and folder.is_dir() else []
+
+
+def _policies_in(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.suffix in SUFFIXES)
 
 
 def _shown(path: Path) -> str:
@@ -92,15 +99,29 @@ def _read(path: Path, shown: str) -> bytes:
         raise PolicyError([Problem(shown, 0, 0, f"cannot be read: {error.strerror}")]) from None
 
 
+_FILES = "a policy file, or a folder with several"
+
+
+def _rate(text: str) -> float:
+    """Requests per second; argparse shows what is wrong with `text`."""
+    try:
+        rate = parse_rate(text)
+    except QuantityError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if not rate:
+        raise argparse.ArgumentTypeError(f"{text!r}: at no requests a second nothing is ever proven")
+    return rate
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     check = actions.add_parser(
         "check", help="say what is wrong with policy files; exit code 4 if anything is"
     )
-    check.add_argument("files", nargs="+", metavar="FILE")
+    check.add_argument("files", nargs="+", metavar="FILE", help=_FILES)
     explain = actions.add_parser("explain", help="say a policy in plain words, and what it takes to prove it")
-    explain.add_argument("files", nargs="+", metavar="FILE")
-    explain.add_argument("--rate", type=parse_rate, metavar="RATE", help="requests per second, like 40/s")
+    explain.add_argument("files", nargs="+", metavar="FILE", help=_FILES)
+    explain.add_argument("--rate", type=_rate, metavar="RATE", help="requests per second, like 40/s")
     openslo = actions.add_parser("import-openslo", help="turn OpenSLO v1 files into policies, on stdout")
     openslo.add_argument("files", nargs="+", metavar="FILE")
     openslo.add_argument("--metric", choices=sorted(METRICS), help="the metric of SLOs that do not name one")
@@ -120,7 +141,9 @@ def run(arguments: argparse.Namespace) -> int:
         case "explain":
             from pytest_inferslo.core.explain import explained  # needs scipy, which collecting tests does not
 
-            for file in arguments.files:
+            for number, file in enumerate(_expanded(arguments.files)):
+                if number:
+                    print()
                 for line in explained(load_policy(file), arguments.rate):
                     print(_wrapped(line) if line.startswith("  ") else line)
         case "import-openslo":
@@ -132,11 +155,22 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _expanded(names: Sequence[str]) -> list[str]:
+    """Each folder as the policies in it. Raises PolicyError for one without any."""
+    found: list[str] = []
+    for name in names:
+        inside = [str(path) for path in _policies_in(Path(name))] if Path(name).is_dir() else [name]
+        if not inside:
+            raise PolicyError([Problem(name, 0, 0, "holds no policy: no file in it ends with .yaml or .yml")])
+        found += inside
+    return found
+
+
 def _check(files: Sequence[str]) -> int:
     from pytest_inferslo.backends import shipped
 
     faulty = False
-    for file in files:
+    for file in _expanded(files):
         try:
             policy = load_policy(file)
         except PolicyError as error:
@@ -144,7 +178,8 @@ def _check(files: Sequence[str]) -> int:
             print(error, file=sys.stderr)
         else:
             count = len(policy.objectives)
-            print(f"{file}: {policy.name}: {count} objectives at {100 * policy.confidence:.6g} % confidence")
+            noun = "objective" if count == 1 else "objectives"
+            print(f"{file}: {policy.name}: {count} {noun} at {100 * policy.confidence:.6g} % confidence")
             for doubt in misnamed_backends(policy, shipped()):  # a name of another package's may be meant
                 print(f"note: {doubt}", file=sys.stderr)
     return 4 if faulty else 0

@@ -57,6 +57,8 @@ def _composed(text: str, file: str) -> list[Any]:
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         reason = " ".join(part for part in (error.context, error.problem) if part)
+        if error.context == "while parsing a flow mapping":
+            reason += "; between the entries of {...} stands a comma"
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
         raise PolicyError([Problem(file, line, column, f"is no YAML: {reason}")]) from None
     except (

@@ -68,6 +68,7 @@ class Reader:
             return {}
         seen: dict[str, Scalar] = {}
         entries: dict[str, Node] = {}
+        before = 0  # the line of the entry before
         for key, value in node.entries:
             if key.text in seen:
                 first = seen[key.text].line
@@ -76,10 +77,14 @@ class Reader:
                 )
             elif known is not None and key.text not in known:
                 hint = nearest(key.text, known)
-                self.fault(key, f"unknown key {key.text!r} in {what}{hint}; known are {', '.join(known)}")
+                told = f"unknown key {key.text!r} in {what}{hint}; known are {', '.join(known)}"
+                if key.line == before and isinstance(value, Scalar) and value.kind == "null":
+                    told = f"the comma before {key.text!r} ends the text: put a text that holds one in quotes"
+                self.fault(key, told)
             else:
                 entries[key.text] = value
             seen.setdefault(key.text, key)
+            before = key.line
         return entries
 
     def items(self, node: Node | None, what: str) -> Iterator[Node]:

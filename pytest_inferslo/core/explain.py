@@ -86,9 +86,19 @@ def _needs(objective: Objective, confidence: float, rate: float | None) -> str:
     clean, one, five = (required_samples(share, over, confidence) for over in (0, 1, 5))
     where = " in each window" if objective.window_ns else ""
     return (
-        f"Needs at least {clean:,} requests{where} if none is beyond the limit{_time(clean, rate)}, {one:,} with one, "
-        f"{five:,} with five; more where neighbours are alike."
+        f"Needs at least {clean:,} {_things(objective)}{where} if none {_misses(objective)}{_time(clean, rate)}, "
+        f"{one:,} with one, {five:,} with five; more where neighbours are alike."
     )
+
+
+def _misses(objective: Objective) -> str:
+    """What a request does that speaks against the promise."""
+    match objective.metric.name:
+        case "error_rate":
+            return "fails"
+        case "goodput":
+            return "fails or misses its limits"
+    return "is above the limit" if objective.upper else "is below the limit"
 
 
 def _time(requests: int, rate: float | None) -> str:

@@ -39,6 +39,8 @@ from pytest_inferslo.core.objective import (
 from pytest_inferslo.core.units import QuantityError, nearest, parse_quantity
 
 _NO_METRIC = "names no metric; write METRIC STATISTIC OP LIMIT, like ttft p99 <= 250ms"
+#: What an objective may carry beside its text.
+SETTINGS = ("optional", "severity", "weight", "key")
 _CLAUSES = ("for", "within", "after", "while")
 
 
@@ -146,7 +148,13 @@ def _absolute(text: str, offset: int, metric: Metric) -> Limit:
     try:
         value = parse_quantity(text, dimension)
     except QuantityError as error:
-        raise ObjectiveError(f"{metric.name}: {error}", offset) from None
+        if setting := re.search(rf"\b({'|'.join(SETTINGS)})\b", text):
+            raise ObjectiveError(
+                f"{setting[0]!r} is no part of the text: write {{objective: ..., {setting[0]}: ...}}",
+                offset + setting.start(),
+            ) from None
+        share = ", or 90% of the device's" if metric.name == "gpu_memory" else ""
+        raise ObjectiveError(f"{metric.name}: {error}{share}", offset) from None
     return Limit(text, dimension, value, currency=currency_of(text))
 
 

@@ -37,6 +37,7 @@ from typing import Any
 
 from pytest_inferslo.core.cost import Prices
 from pytest_inferslo.core.document import MapNode, Node, Reader
+from pytest_inferslo.core.grammar import SETTINGS
 from pytest_inferslo.core.metrics import Dimension
 from pytest_inferslo.core.objective import Objective
 from pytest_inferslo.core.policy import (
@@ -53,7 +54,7 @@ from pytest_inferslo.errors import PolicyError
 KEYS = ("policy", "extends", "owner", "description", "confidence", "objectives", "remove", "guards", "rubric",
         "error_budget", "prices", "scenarios", "overrides")  # fmt: skip
 _OVERRIDE_KEYS = ("objectives", "remove", "guards", "confidence")
-_OBJECTIVE_KEYS = ("objective", "optional", "severity", "weight", "key")
+_OBJECTIVE_KEYS = ("objective", *SETTINGS)
 
 
 def parse_policy(

@@ -68,6 +68,14 @@ _EXAMPLES = {
     Dimension.CORES: "2.5 cores",
 }
 
+#: A dimension as a thing, with its article.
+_THING = {dimension: f"a {dimension.value}" for dimension in Dimension} | {
+    Dimension.BYTES: "a size in bytes",
+    Dimension.MONEY: "an amount of money",
+    Dimension.ENERGY: "an energy",
+    Dimension.CORES: "a number of cores",
+}
+
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,3})?"
 _QUANTITY = re.compile(rf"({_NUMBER})\s*(\S.*)?")
 _PREFIXED = re.compile(rf"([$€£])\s*({_NUMBER})")
@@ -138,7 +146,7 @@ def _split(text: str, dimension: Dimension) -> tuple[str, str]:
         )
     match = _QUANTITY.fullmatch(text)
     if match is None:
-        raise QuantityError(f"{text!r} is not a {dimension.value}; write it like {_EXAMPLES[dimension]}")
+        raise QuantityError(f"{text!r} is not {_THING[dimension]}; write it like {_EXAMPLES[dimension]}")
     if not match[2]:
         raise QuantityError(f"{text!r} is a bare number without a unit; write it like {_EXAMPLES[dimension]}")
     if match[2][0] in ",_.":
@@ -147,10 +155,10 @@ def _split(text: str, dimension: Dimension) -> tuple[str, str]:
 
 
 def _unknown_unit(text: str, unit: str, dimension: Dimension) -> str:
-    looks = f"a {dimension.value} looks like {_EXAMPLES[dimension]}"
+    looks = f"{_THING[dimension]} looks like {_EXAMPLES[dimension]}"
     for other, units in UNITS.items():
         if unit in units:
-            return f"{text!r} is a {other.value}, but a {dimension.value} is expected; {looks}"
+            return f"{text!r} is {_THING[other]}, but {_THING[dimension]} is expected; {looks}"
     return f"{text!r} has an unknown unit {unit!r}{nearest(unit, UNITS[dimension])}; {looks}"
 
 

@@ -28,7 +28,8 @@ def junit_properties(verdict: Verdict, record: Mapping[str, Any]) -> list[tuple[
         scope = (
             "" if finding.scope in ("", "all") or finding.scope in finding.objective else f" {finding.scope}"
         )
-        parts = [finding.status.value, f"observed {finding.observed_text or 'not measured'}"]
+        parts = [finding.status.value + (" (warns only)" if finding.severity == "warn" else "")]
+        parts += [f"observed {finding.observed_text or 'not measured'}"]
         parts += [f"interval {finding.interval_text}"] if finding.interval_text else []
         parts += [f"limit {finding.limit_text}", f"samples {finding.samples}"]
         parts += [finding.reason] if finding.reason else []

@@ -64,7 +64,8 @@ def _row(finding: Finding) -> list[str]:
 
 def _reasons(verdict: Verdict) -> list[str]:
     return [
-        f"{_code(finding.objective)} ({_cell(finding.source)}): {_cell(finding.reason)}"
+        f"{_code(finding.objective)} ({_cell(finding.source)}{', warns only' if finding.severity == 'warn' else ''}): "
+        f"{_cell(finding.reason)}"
         for finding in verdict.findings
         if finding.status is not Status.PASS and finding.reason
     ]

@@ -137,9 +137,9 @@ def _reasons(page: Page, verdict: Verdict) -> None:
         return
     page.heading("Why")
     for finding in not_passed:
-        place = f" ({finding.source})" if finding.source else ""
+        about = ", ".join(filter(None, (finding.source, "warns only" if finding.severity == "warn" else "")))
         reason = finding.reason or f"observed {finding.observed_text}"
-        page.line(f"{finding.objective}{place}: {reason}", indent=2, hang=2)
+        page.line(f"{finding.objective}{f' ({about})' if about else ''}: {reason}", indent=2, hang=2)
 
 
 def _rubric(page: Page, verdict: Verdict) -> None:

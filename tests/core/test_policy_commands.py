@@ -14,8 +14,11 @@ import pytest
 from ruamel.yaml import YAML
 
 from pytest_inferslo.cli import main
+from pytest_inferslo.core.explain import explained
 from pytest_inferslo.core.grammar import parse_objective
+from pytest_inferslo.core.policy import Policy
 from pytest_inferslo.core.policy_schema import policy_schema
+from pytest_inferslo.errors import PolicyError
 from pytest_inferslo.policies import load_policy
 
 ROOT = Path(__file__).parents[2]
@@ -31,7 +34,7 @@ def test_check_tells_good_from_bad(tmp_path: Path, capsys: pytest.CaptureFixture
     good.write_text("policy: good\nobjectives: [ttft p99 <= 250ms]\n")
     bad.write_text("policy: bad\nobjectives: [tttf p99 <= 250ms]\n")
     assert main(["policy", "check", str(good)]) == 0
-    assert "good: 1 objectives at 99 % confidence" in capsys.readouterr().out
+    assert "good: 1 objective at 99 % confidence" in capsys.readouterr().out
     assert main(["policy", "check", str(good), str(bad), str(tmp_path / "none.yaml")]) == 4
     errors = capsys.readouterr().err.splitlines()
     assert errors[0].endswith("bad.yaml:2:14: unknown metric 'tttf' (did you mean 'ttft'?)")
@@ -43,6 +46,50 @@ def test_check_tells_good_from_bad(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "overrides for backend 'vlm': did you mean 'vllm'?" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["check", "explain"])
+def test_a_folder_stands_for_its_policies(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "slo_policies"
+    folder.mkdir()
+    assert main(["policy", command, str(folder)]) == 4
+    assert "slo_policies: holds no policy" in capsys.readouterr().err
+    for name, suffix in (("one", "yaml"), ("two", "yml"), ("three", "md")):
+        (folder / f"{name}.{suffix}").write_text(f"policy: {name}\nobjectives: [ttft p99 <= 250ms]\n")
+    assert main(["policy", command, str(folder)]) == 0
+    shown = capsys.readouterr().out
+    assert [name for name in ("one", "two", "three") if name in shown] == ["one", "two"]
+    with pytest.raises(PolicyError, match=r"slo_policies: is a folder: name one policy in it \(one, two\)"):
+        load_policy(folder)
+
+
+@pytest.mark.parametrize(
+    ("rate", "says"),
+    [("40", "'40' is a bare number without a unit; write it like 180/s"), ("0/s", "nothing is ever proven")],
+)
+def test_a_rate_that_is_none_says_what_to_write(
+    rate: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["policy", "explain", "speed-first", "--rate", rate]) == 4
+    assert f"argument --rate: {says}" in capsys.readouterr().err.replace(
+        "'0/s': at no requests a second ", ""
+    )
+
+
+@pytest.mark.parametrize(
+    ("objective", "says"),
+    [
+        ("ttft p95 <= 200ms", "90 requests if none is above the limit, 130"),
+        ("goodput >= 95%", "90 requests if none fails or misses its limits, 130"),
+        ("error_rate <= 5%", "90 requests if none fails, 130"),
+        ("icl p95 <= 20ms", "90 gaps if none is above the limit, 130"),
+        ("output_tokens p5 >= 8 tokens", "90 requests if none is below the limit, 130"),
+    ],
+)
+def test_explain_says_which_requests_speak_against_a_promise(objective: str, says: str) -> None:
+    assert says in "\n".join(explained(Policy("a", "a.yaml", (parse_objective(objective),))))
+
+
 def test_explain_says_what_a_proof_takes(capsys: pytest.CaptureFixture[str]) -> None:
     path = ROOT / "slo_policies" / "speed-first.yaml"
     assert main(["policy", "explain", str(path), "--rate", "40/s"]) == 0
@@ -50,7 +97,7 @@ def test_explain_says_what_a_proof_takes(capsys: pytest.CaptureFixture[str]) -> 
     assert max(map(len, shown.splitlines()[1:])) <= 80
     text = re.sub(r"(?<=\S)\n  (?=\S)", " ", shown)
     assert "99 % of the requests have a ttft (first output, from the intended start) of at most 5ms." in text
-    assert "at least 459 requests if none is beyond the limit (11.47s at 40/s), 662 with one" in text
+    assert "at least 459 requests if none is above the limit (11.47s at 40/s), 662 with one" in text
     assert "fails at 7 points:\n  7 points if ttft max > 5ms" in shown
 
 

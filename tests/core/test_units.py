@@ -66,6 +66,7 @@ def test_a_quantity_becomes_base_units(text: str, dimension: Dimension, value: f
         ("1,500ms", D.TIME, "separator"),
         ("1_500ms", D.TIME, "separator"),
         ("5%", D.TIME, "is a share, but a time is expected"),
+        ("$5", D.BYTES, "is an amount of money, but a size in bytes is expected"),
         ("5 mss", D.TIME, "did you mean 'ms'?"),
         ("٣ms", D.TIME, "is not a time"),  # digits of another script
         ("0.12", D.MONEY, "without a unit"),
