@@ -21,6 +21,10 @@ __all__ = ["LoadGenerator", "LoadOrder", "LoadResult", "Progress"]
 _START_SECONDS = 60.0
 _STOP_SECONDS = 5.0
 _ROUND_SECONDS = 0.1
+#: Without a word of the master for so long the load is over: while workers prepare (it gives them two minutes), and
+#: once it reports (four times a second).
+_PREPARING_SECONDS = 180.0
+_SILENCE_SECONDS = 10.0
 _PROGRESS_KEYS = ("elapsed_s", "intended", "sent", "succeeded", "failed", "in_flight")
 
 OnProgress = Callable[[Progress], None]
@@ -66,6 +70,7 @@ class LoadGenerator:
         self._messages: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self._ready = False
         self._stopping = False
+        self._patience, self._silent_rounds = _PREPARING_SECONDS, 0
         directory.mkdir(parents=True, exist_ok=True)
         self._start()
 
@@ -101,6 +106,7 @@ class LoadGenerator:
             self._start()
         self.wait_until_ready()
         self._stopping = False
+        self._patience, self._silent_rounds = _PREPARING_SECONDS, 0
         self._tell({"do": "offer", "order": order.to_dict()})
         interrupted: KeyboardInterrupt | None = None
         while True:
@@ -135,15 +141,26 @@ class LoadGenerator:
             self._stopping = True
             self._tell({"do": "stop", "reason": reason})
         if not message:
+            self._silent()
             return None
+        self._silent_rounds = 0
         match message.pop("event"):
-            case "progress" if on_progress is not None:
+            case "progress":
+                self._patience = _SILENCE_SECONDS
+                if on_progress is None:
+                    return None
                 on_progress(Progress(*(message[key] for key in _PROGRESS_KEYS)))
             case "refused":
                 raise LoadRefused(message["text"])
             case "result":
                 return LoadResult(**message)
         return None
+
+    def _silent(self) -> None:
+        """Counts rounds, not time: a machine that stood still has not heard anything either."""
+        self._silent_rounds += 1
+        if self._silent_rounds * _ROUND_SECONDS >= self._patience:
+            raise self._broken(f"nothing was heard of the load generator's master for {self._patience:g} s")
 
     def wait_until_ready(self) -> None:
         """Until master and workers run, which `offer` waits for too. Raises LoadError when one of them does not."""

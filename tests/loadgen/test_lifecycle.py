@@ -97,16 +97,27 @@ def test_a_killed_worker_ends_the_run_at_once(load: Any, tmp_path: Path) -> None
         assert again.counts["succeeded"] == 20
 
 
-def test_a_killed_master_is_an_error(load: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("sent", "said"),
+    [
+        (signal.SIGKILL, "master ended"),
+        (signal.SIGSTOP, "nothing was heard of the load generator's master for 1 s"),
+    ],
+)
+def test_a_lost_master_is_an_error(
+    load: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: signal.Signals, said: str
+) -> None:
+    monkeypatch.setattr("pytest_inferslo.loadgen.offer._SILENCE_SECONDS", 1.0)
+    monkeypatch.setattr("pytest_inferslo.loadgen.offer._STOP_SECONDS", 1.0)
     with RawServer(answer_all()) as server, LoadGenerator(tmp_path / "logs") as generator:
-        kill = At(0.3, lambda: os.kill(generator.pids()[0], signal.SIGKILL))
+        kill = At(0.3, lambda: os.kill(generator.pids()[0], sent))
         pids: list[int] = []
 
         def on_progress(progress: Progress) -> None:
             pids[:] = pids or generator.pids()
             kill(progress)
 
-        with pytest.raises(LoadError, match="master ended"):
+        with pytest.raises(LoadError, match=said):
             generator.offer(load.order(server.url, duration=30), on_progress=on_progress)
         assert gone(pids)
 
