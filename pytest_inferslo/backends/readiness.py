@@ -26,6 +26,13 @@ OnProgress = Callable[[StartProgress], None]
 _POLL_S = 0.1
 _PROBE_TIMEOUT_S = 5.0
 _PROGRESS_EVERY_S = 1.0
+#: The steps, as what a user waits for.
+_WAITED_FOR = {
+    "health": "waiting for its health page",
+    "model": "waiting for its list of models",
+    "first completion": "waiting for its first completion",
+}
+_NOTHING = "nothing yet"
 #: So many server errors in a row on the first completion are an answer, not a warm-up.
 _SERVER_ERRORS = 5
 
@@ -119,7 +126,7 @@ class Readiness:
 
     def _until(self, step: str, probe: Probe, attempt: Callable[[], Any]) -> Any:
         """Repeats `attempt` until what it returns is no failed Answer any more; returns that."""
-        seen: Any = "nothing yet"
+        seen: Any = _NOTHING
         while True:
             outcome = self._watched(step, seen, attempt)
             if not isinstance(outcome, Answer):
@@ -162,7 +169,8 @@ class Readiness:
             raise self._failure(step, f"the server exited with {described(status)} after {elapsed:.1f} s")
         if self._on_progress and (elapsed - self._told[0] >= _PROGRESS_EVERY_S or step != self._told[1]):
             self._told = (elapsed, step)
-            self._on_progress(StartProgress(elapsed, step, str(seen)))
+            detail = "" if seen is _NOTHING else str(seen)
+            self._on_progress(StartProgress(elapsed, _WAITED_FOR[step], detail))
 
     def _refuse_strangers(self, endpoint: Endpoint) -> None:
         port = urlsplit(endpoint.url).port

@@ -9,7 +9,7 @@ import math
 import shutil
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, TextIO
 
 from pytest_inferslo.reports.wording import count, duration, printable
@@ -18,6 +18,10 @@ _REDRAW_SECONDS = 0.1
 _PLAIN_SECONDS = 5.0
 _RATE_SECONDS = 2.0
 _BAR = 16
+_LABEL = 20
+#: What a narrow terminal does without, the least first.
+_LESSER = ("done", "now", "whole", "median", "in flight")
+_RATES = 2  # of them, for whose sake no label is cut
 
 
 class LoadProgress(Protocol):
@@ -114,22 +118,40 @@ class ProgressLine:
         self._stream.flush()
 
     def _text(self, progress: LoadProgress, total_s: float, label: str, latency: Latency | None) -> str:
+        label = self._clean(label)
+        if not self._is_tty:
+            return f"{label} {self._figures(progress, total_s, latency)}".strip()
         elapsed = max(0.0, min(progress.elapsed_s, total_s))
-        parts = [f"{elapsed:.0f}/{total_s:.0f} s", f"sent {_sent(progress)}", *self._rates()]
-        parts.append(f"in flight {count(progress.in_flight)}")
+        filled = round(_BAR * elapsed / total_s) if total_s else 0
+        bar = f"[{'#' * filled}{'.' * (_BAR - filled)}]"
+        for dropped in range(len(_LESSER) + 1):
+            figures = self._figures(progress, total_s, latency, without=_LESSER[:dropped])
+            labelled = min(len(label), _LABEL) + 1 if dropped < _RATES else 0
+            if labelled + len(figures) <= self._room():
+                break
+        return self._fitted(label, bar, figures)
+
+    def _figures(
+        self,
+        progress: LoadProgress,
+        total_s: float,
+        latency: Latency | None,
+        without: Sequence[str] = (),
+    ) -> str:
+        elapsed = max(0.0, min(progress.elapsed_s, total_s))
+        parts = [f"{elapsed:.0f}/{total_s:.0f} s", f"sent {_sent(progress, whole='whole' not in without)}"]
+        parts += [text for name, text in self._rates().items() if name not in without]
+        if "in flight" not in without:
+            parts.append(f"in flight {count(progress.in_flight)}")
         if progress.failed:
             parts.append(f"failed {count(progress.failed)}")
-        parts += self._percentiles(latency)
+        parts += self._percentiles(latency, (0.99,) if "median" in without else (0.5, 0.99))
         if progress.elapsed_s > total_s:
             parts.append("draining")
-        figures, label = ", ".join(parts), self._clean(label)
-        if not self._is_tty:
-            return f"{label} {figures}".strip()
-        filled = round(_BAR * elapsed / total_s) if total_s else 0
-        return self._fitted(label, f"[{'#' * filled}{'.' * (_BAR - filled)}]", figures)
+        return ", ".join(parts)
 
-    def _percentiles(self, latency: Latency | None) -> list[str]:
-        seen = [(f"p{100 * p:g}", latency.percentile(p)) for p in (0.5, 0.99)] if latency is not None else []
+    def _percentiles(self, latency: Latency | None, shares: Sequence[float]) -> list[str]:
+        seen = [(f"p{100 * p:g}", latency.percentile(p)) for p in shares] if latency is not None else []
         known = [
             f"{name} {self._clean(duration(ns)) if math.isfinite(ns) else 'failed'}"
             for name, ns in seen
@@ -152,16 +174,16 @@ class ProgressLine:
         encoding = (getattr(self._stream, "encoding", None) or "").lower().replace("-", "")
         return printable(text, ascii_only=encoding != "utf8")
 
-    def _rates(self) -> list[str]:
+    def _rates(self) -> dict[str, str]:
         """Requests per second of the last two seconds: sent, and ended in any way."""
         (then, sent, done), (now, last_sent, last_done) = self._recent[0], self._recent[-1]
         if now - then <= 0:
-            return []
+            return {}
         sending, finishing = (last_sent - sent) / (now - then), (last_done - done) / (now - then)
-        return [f"now {sending:,.0f}/s", f"done {finishing:,.0f}/s"]
+        return {"now": f"now {sending:,.0f}/s", "done": f"done {finishing:,.0f}/s"}
 
 
-def _sent(progress: LoadProgress) -> str:
-    """Of how many, where the schedule knows that."""
-    known = progress.intended > progress.succeeded + progress.failed
+def _sent(progress: LoadProgress, *, whole: bool) -> str:
+    """Of how many, where that is wanted and the schedule knows it."""
+    known = whole and progress.intended > progress.succeeded + progress.failed
     return f"{count(progress.sent)} of {count(progress.intended)}" if known else count(progress.sent)

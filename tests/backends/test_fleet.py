@@ -140,7 +140,7 @@ def test_steps_of_a_group_name_the_member(tmp_path: Path, options: BackendOption
     steps: set[str] = set()
     with start(write_group(tmp_path, options, PAIR), options, lambda progress: steps.add(progress.step)):
         pass
-    assert "canary: health" in steps
+    assert "canary: waiting for its health page" in steps
     assert all(re.match(r"(faulty-\d|canary): ", step) for step in steps)
 
 

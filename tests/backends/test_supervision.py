@@ -80,14 +80,17 @@ def test_healthy_with_hanging_completions_is_not_ready(options: BackendOptions, 
     with pytest.raises(BackendStartError, match=r"first completion: .*within 5 s"):
         start(Faulty(("--completions", "hang")), replace(options, start_timeout_s=5.0), progress.append)
     assert survivors() == []
-    assert {each.step for each in progress} == {"health", "model", "first completion"}
+    assert {each.step for each in progress} == {
+        f"waiting for its {what}" for what in ("health page", "list of models", "first completion")
+    }
+    assert progress[0].detail == "", "before anything was seen there is nothing to say"
 
 
 def test_an_end_during_a_hanging_completion_is_seen_at_once(
     options: BackendOptions, survivors: Survivors
 ) -> None:
     def kill(progress: StartProgress) -> None:
-        if progress.step == "first completion":
+        if progress.step == "waiting for its first completion":
             for line in survivors():
                 if "faulty_server" in line:
                     os.kill(int(line.split(":")[0]), signal.SIGKILL)

@@ -61,7 +61,9 @@ def test_a_life_with_adapters(options: BackendOptions, tiny_model: Path, all_gon
     with launched(BackendOptions(**(vars(options) | changes)), steps) as server:
         family = family_of(server)
         assert any("EngineCore" in name_of(each.pid) for each in family)
-        assert {"health", "model", "first completion"} <= steps
+        assert {
+            f"waiting for its {w}" for w in ("health page", "list of models", "first completion")
+        } <= steps
         assert server.version is not None
         assert server.record["proved_by"] == "/v1/chat/completions"
         assert server.metrics_url is not None

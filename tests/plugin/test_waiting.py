@@ -54,12 +54,12 @@ def test_waiting_ends_with_its_block(shown, stream):
 
 
 def test_a_step_tells_its_time_once_there_is_some(shown, stream):
-    shown.starting(StartProgress(0.0, "health", "nothing yet"))
+    shown.starting(StartProgress(0.0, "waiting for its health page", ""))
     time.sleep(0.15)
     shown.starting(StartProgress(2.4, "another load test runs on this host", "waiting for pid 7"))
     drawn = stream.getvalue().split("\r\x1b[K")
     assert drawn[1:] == [
-        "steady on sim: health: nothing yet",
+        "steady on sim: waiting for its health page",
         "steady on sim: another load test runs on this host (2 s): waiting for pid 7",
     ]
 

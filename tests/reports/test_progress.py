@@ -101,7 +101,9 @@ def test_on_a_terminal_one_line_is_redrawn_and_erased(stream: Terminal, clock: C
         ),
         (91, "poisson o.. 15/30 s, sent 1,400 of 1,500, in flight 75, failed 25, ttft p50 20ms p99 250ms"),
         (80, "15/30 s, sent 1,400 of 1,500, in flight 75, failed 25, ttft p50 20ms p99 250ms"),
-        (51, "15/30 s, sent 1,400 of 1,500, in flight 75, fail.."),
+        (61, "15/30 s, sent 1,400, in flight 75, failed 25, ttft p99 250ms"),
+        (51, "15/30 s, sent 1,400, failed 25, ttft p99 250ms"),
+        (40, "15/30 s, sent 1,400, failed 25, ttft .."),
     ],
 )
 def test_on_a_narrow_terminal_the_figures_come_first(
@@ -110,6 +112,30 @@ def test_on_a_narrow_terminal_the_figures_come_first(
     line = ProgressLine(stream, width=width, is_tty=True, clock=clock)
     line.update(Progress(15.0, 1400, 1300, 25, 75), 30.0, label="poisson on vllm", latency=Seen())
     assert stream.getvalue() == f"\r\x1b[K{expected}"
+
+
+@pytest.mark.parametrize(
+    ("width", "expected"),
+    [
+        (
+            120,
+            "poisson on vllm 15/30 s, sent 750 of 1,500, now 50/s, done 40/s, in flight 150, "
+            "ttft p50 20ms p99 250ms",
+        ),
+        (102, "poisson on vllm 15/30 s, sent 750 of 1,500, now 50/s, in flight 150, ttft p50 20ms p99 250ms"),
+        (80, "poisson on.. 15/30 s, sent 750 of 1,500, in flight 150, ttft p50 20ms p99 250ms"),
+    ],
+)
+def test_rates_go_before_the_tail_of_a_latency_does(
+    stream: Terminal, clock: Clock, width: int, expected: str
+) -> None:
+    line = ProgressLine(stream, width=width, is_tty=True, clock=clock)
+    for elapsed in (14.0, 15.0):
+        clock.now += 1
+        sent, ended = int(50 * elapsed), int(40 * elapsed)
+        progress = Progress(elapsed, sent, ended, 0, sent - ended)
+        line.update(progress, 30.0, label="poisson on vllm", latency=Seen())
+    assert stream.getvalue().split("\r\x1b[K")[-1] == expected
 
 
 def test_failures_and_drain_are_said(stream: Terminal, clock: Clock) -> None:
