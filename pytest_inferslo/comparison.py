@@ -48,6 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints the table; the exit code is that of the worst verdict."""
+    if len(arguments.runs) == 1:
+        print("inferslo compare: this is one run, and nothing to compare it with", file=sys.stderr)
     judged = [
         _judged(RunDirectory.open(path), arguments.slo_policy, arguments.inferslo_baseline)
         for path in arguments.runs
@@ -72,7 +74,7 @@ def _judged(directory: RunDirectory, names: list[str] | None, baseline: Path | N
 def _label(judged: Judged) -> str:
     backend = judged.record.get("backend") or {}
     letters = judged.record["run_id"].rpartition("-")[2]  # they alone tell two runs of one scenario apart
-    return f"{judged.record['scenario']['name']} {backend.get('name')} {letters}"
+    return f"{judged.record['scenario']['name']}\n{backend.get('name')}\n{letters}"
 
 
 def _table(judged: Sequence[tuple[str, Judged]]) -> str:

@@ -31,6 +31,12 @@ _COLUMNS = (
 )
 
 
+#: Of a comparison: what no run has, the width of its first column, and what stands between two.
+_NONE = "-"
+_NAMES = 35
+_GAP = 3
+
+
 def render_verdict(
     verdict: Verdict,
     record: Mapping[str, Any],
@@ -71,10 +77,41 @@ def comparison_table(
 ) -> str:
     """Several runs of one scenario side by side: one column per run, one line per objective and figure.
 
-    `runs` are (label, record, verdict, summary).
+    `runs` are (label, record, verdict, summary); a label may have several lines. Runs for which there is no room
+    beside the others come in a table below.
     """
     page = Page(width, colour=colour, unicode=unicode)
-    columns = [Column("", rest=True, least=16), *(Column(label) for label, *_ in runs)]
+    rows = _compared_rows(runs)
+    cells = [[label, *(row[number] for row in rows)] for number, (label, *_) in enumerate(runs, start=1)]
+    wide = [max(len(line) for cell in column for line in cell.split("\n")) for column in cells]
+    for number, together in enumerate(_side_by_side(wide, width - _NAMES)):
+        if number:
+            page.gap()
+        titles = [Column(runs[at][0], least=min(wide[at], width - _NAMES - _GAP)) for at in together]
+        shown = [[row[0], *(row[at + 1] for at in together)] for row in rows]
+        page.table([Column("", rest=True, least=_NAMES - _GAP), *titles], shown)
+    if any(cell == _NONE for column in cells for cell in column):
+        page.line(f"{_NONE}: not promised by the policy of that run, or not measured in it")
+    return page.text()
+
+
+def _side_by_side(wide: Sequence[int], room: int) -> list[list[int]]:
+    """Which columns, of `wide` cells each, stand together where there is `room`."""
+    blocks: list[list[int]] = []
+    left = 0
+    for number, width in enumerate(wide):
+        if not blocks or width + _GAP > left:
+            blocks.append([])
+            left = room
+        blocks[-1].append(number)
+        left -= width + _GAP
+    return blocks
+
+
+def _compared_rows(
+    runs: Sequence[tuple[str, Mapping[str, Any], Verdict, Summary | None]],
+) -> list[list[str]]:
+    """Each with its name first, and then a cell per run."""
     rows = [["verdict", *(verdict.status.value for _, _, verdict, _ in runs)]]
     simulated = [bool((record.get("backend") or {}).get("simulated")) for _, record, _, _ in runs]
     if any(simulated):
@@ -84,8 +121,7 @@ def comparison_table(
         rows.append([" ".join(filter(None, objective)), *(_compared(finding) for finding in found)])
     for name, cells in _measures(runs).items():
         rows.append([name, *cells])
-    page.table(columns, rows)
-    return page.text()
+    return rows
 
 
 def _headline(page: Page, verdict: Verdict, record: Mapping[str, Any]) -> None:
@@ -217,7 +253,7 @@ def _identity(finding: Finding) -> tuple[str, str]:
 
 def _compared(finding: Finding | None) -> str:
     if finding is None:
-        return "-"
+        return _NONE
     if finding.optional and finding.observed is None:
         return "not measured"
     mark = "" if finding.status is Status.PASS else f"\n{finding.status.value}"
@@ -230,4 +266,4 @@ def _measures(
     """Figures that a reader compares whatever the policy promises; a line that no run has is left out."""
     columns = [figures(s, record) if s is not None else {} for _, record, _, s in runs]
     names = dict.fromkeys(name for column in columns for name in column)
-    return {name: [column.get(name, "-") for column in columns] for name in names}
+    return {name: [column.get(name, _NONE) for column in columns] for name in names}

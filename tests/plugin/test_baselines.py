@@ -47,7 +47,9 @@ def test_a_saved_run_is_judged_and_compared_against_the_same_baseline_and_policy
     again = inferslo("judge", second, "--json")
     assert again.ret == 0
     assert again.stdout.str().strip() == (second / "verdict.json").read_text().strip()
-    assert inferslo("compare", second).ret == 0
+    alone = inferslo("compare", second)
+    assert alone.ret == 0
+    alone.stderr.fnmatch_lines(["*this is one run, and nothing to compare it with*"])
     assert inferslo("compare", first, second, "--slo-policy=follow").ret == 1  # the first has none
     assert inferslo("compare", second, second, "--slo-policy=follow", "--baseline", first).ret == 0
 

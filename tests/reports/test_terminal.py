@@ -215,7 +215,7 @@ def test_comparison_puts_runs_side_by_side(measured: Summary) -> None:
         [("vllm", RECORD, verdict(BREACHED, PASSED), measured), ("sim", RECORD, other, summary(cpu=0.9))]
     )
     lines = text.splitlines()
-    assert {len(lines[0]), len(lines[2]), len(lines[-1])} == {80}
+    assert {len(lines[0]), len(lines[2]), len(lines[-2])} == {80}
     rows = {line[:50].strip(): line[50:].split() for line in lines if line[:50].strip()}
     assert lines[1].split() == ["vllm", "sim"]
     assert rows["verdict"] == ["FAIL", "PASS"]
@@ -225,6 +225,27 @@ def test_comparison_puts_runs_side_by_side(measured: Summary) -> None:
     assert rows["throughput"] == ["59.68/s", "59.68/s"]
     assert "gpu_memory peak" not in rows, "what no run has is no row"
     assert "simulated" not in rows
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_names_in_a_comparison_stay_whole_whatever_the_number_of_runs(width: int, measured: Summary) -> None:
+    labels = [f"multi_tenant_lora\nllama-3.1-8b\n{letters}" for letters in ("3f9a2c", "117656", "05fd6c")]
+    judged = verdict(INFINITE, OPEN)
+    record = {**RECORD, "gpus": [{}]}
+    text = comparison_table([(label, record, judged, measured) for label in labels], width=width)
+    assert max(map(len, text.splitlines())) == width
+    assert text.count("multi_tenant_lora") == 3
+    assert text.count("llama-3.1-8b") == 3
+    tables = text.count("output_tokens_per_second_per_gpu")
+    assert tables == {60: 3, 80: 2, 120: 1}[width]
+    assert len(re.findall(r"^verdict ", text, re.MULTILINE)) == tables
+
+
+def test_a_comparison_explains_its_sign_for_nothing() -> None:
+    runs = [("a", RECORD, verdict(PASSED), None), ("b", RECORD, verdict(BREACHED), None)]
+    told = "-: not promised by the policy of that run, or not measured in it"
+    assert comparison_table(runs).splitlines()[-1] == told
+    assert told not in comparison_table(runs[:1] * 2)
 
 
 def test_comparison_says_which_run_was_simulated() -> None:
