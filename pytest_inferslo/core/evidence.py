@@ -9,7 +9,7 @@ core/statistics
 - `max` and `min`, and a share of 0 % or 100 %, speak of the requests of this run and of no others: one bad
 request
   breaks them, and none keeps them, once there are as many as it takes to prove a p99.
-- Means and rates are compared by the bounds of core/statistics.mean_bounds. A mean is of successful
+- Means and rates are compared by the bounds of core/means.mean_bounds. A mean is of successful
 requests; unless
   the policy limits the error rate as well, one failure makes it infinite.
 - Totals that are one number for a run (an increase, an energy, a cost, a recovery) are compared as they are.

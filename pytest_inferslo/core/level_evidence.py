@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pytest_inferslo.core import sequential, statistics
+from pytest_inferslo.core import means, sequential, statistics
 from pytest_inferslo.core.cost import Prices, cost_per_million_tokens
 from pytest_inferslo.core.distribution import ALL, Floats, Scope
 from pytest_inferslo.core.evidence import Evidence, Rules, not_measured
@@ -69,7 +69,8 @@ def _judged_mean(
     status = decided(objective, low, high, limit)
     reason = ""
     if status is Status.INCONCLUSIVE:
-        off = abs(limit - observed) / max(high - observed, observed - low)
+        reach = max(high - observed, observed - low)
+        off = abs(limit - observed) / reach if math.isfinite(reach) else 0.0
         more = f"about {len(totals) * (off**-2 - 1):,.0f}s more" if off > 0.01 else "more than is practical"
         reason = f"the limit lies within the interval: needs {more}"
     return Evidence(status, observed, n, float(len(totals)), (low, high), reason)
@@ -77,7 +78,7 @@ def _judged_mean(
 
 def mean_bounds(totals: Floats, counts: Floats, rules: Rules) -> tuple[float, float] | None:
     """Nothing that has a mean here (times, counts, rates, readings) is ever under 0."""
-    bounds = statistics.mean_bounds(totals, counts, rules.confidence)
+    bounds = means.mean_bounds(totals, counts, rules.confidence)
     if bounds is None:
         return None
     low, high, blocks = bounds
@@ -89,7 +90,7 @@ def mean_bounds(totals: Floats, counts: Floats, rules: Rules) -> tuple[float, fl
 
 
 def _more_seconds(totals: Floats) -> int:
-    return max(1, 10 * statistics.FEWEST_BLOCKS - len(totals))
+    return max(1, 10 * means.FEWEST_BLOCKS - len(totals))
 
 
 def reading_evidence(

@@ -25,10 +25,7 @@ from scipy import special
 
 Floats = npt.NDArray[np.float64]
 
-#: Fewest blocks from which a variance is taken at all.
-FEWEST_BLOCKS = 5
 _FEWEST_OF_STRATUM = 4
-_RESAMPLES = 2000
 #: Just over even odds, where both quantiles of `discount` are 0 and their ratio is only a limit.
 _LEAST_CONFIDENCE = 0.501
 
@@ -235,10 +232,10 @@ def _clustering(residuals: Floats, independent: float) -> Clustering:
     blocks = len(residuals) // block
     if independent <= 0 or blocks < 2:
         return Clustering(1.0, blocks, block)
-    return Clustering(max(1.0, _sum_variance(residuals, block) / independent), blocks, block)
+    return Clustering(max(1.0, sum_variance(residuals, block) / independent), blocks, block)
 
 
-def _sum_variance(residuals: Floats, block: int) -> float:
+def sum_variance(residuals: Floats, block: int) -> float:
     """The variance of the sum of a series of mean 0.
 
     By overlapping batches of `block` slots. Batches that are not much longer than what they must hold show
@@ -251,51 +248,15 @@ def _sum_variance(residuals: Floats, block: int) -> float:
 
 def _batch_variance(residuals: Floats, block: int) -> float:
     n = len(residuals)
-    batches = _block_sums(residuals, block)
+    batches = block_sums(residuals, block)
     return float(batches @ batches) / len(batches) / block * n * n / max(1, n - block)
 
 
-def mean_bounds(
-    slot_total: Floats, slot_count: npt.NDArray[Any], confidence: float
-) -> tuple[float, float, int] | None:
-    """One-sided bounds of sum(total) / sum(count), each at `confidence`, and the number of blocks used.
-
-    The wider of a moving-block bootstrap (seeded: the same numbers give the same bounds) and Student's
-    interval over blocks, for the bootstrap alone is too narrow when blocks are few. None when they are too
-    few.
-    """
-    used = slot_count > 0
-    totals, counts = slot_total[used].astype(float), slot_count[used].astype(float)
-    if len(totals) < FEWEST_BLOCKS:
-        return None
-    mean = float(totals.sum() / counts.sum())
-    residuals = totals - mean * counts
-    block = block_length(residuals)
-    blocks = len(totals) // block
-    if blocks < FEWEST_BLOCKS:
-        return None
-    deviation = math.sqrt(_sum_variance(residuals, block)) / float(counts.sum())
-    reach = student(blocks, confidence) * deviation
-    low, high = _bootstrap(totals, counts, block, confidence)
-    return min(mean - reach, low), max(mean + reach, high), blocks
-
-
-def student(blocks: int, confidence: float) -> float:
+def student(blocks: float, confidence: float) -> float:
     """The one-sided quantile of Student's t for a mean over `blocks` blocks."""
     return float(special.stdtrit(blocks - 1, confidence))
 
 
-def _bootstrap(totals: Floats, counts: Floats, block: int, confidence: float) -> tuple[float, float]:
-    blocks = math.ceil(len(totals) / block)
-    starts = np.random.Generator(np.random.PCG64(0)).integers(
-        0, len(totals) - block + 1, size=(_RESAMPLES, blocks)
-    )
-    sums = [_block_sums(series, block) for series in (totals, counts)]
-    ratios = sums[0][starts].sum(axis=1) / sums[1][starts].sum(axis=1)
-    low, high = np.quantile(ratios, [1 - confidence, confidence])
-    return float(low), float(high)
-
-
-def _block_sums(series: Floats, block: int) -> Floats:
+def block_sums(series: Floats, block: int) -> Floats:
     edges = np.concatenate([[0.0], np.cumsum(series)])
     return edges[block:] - edges[:-block]

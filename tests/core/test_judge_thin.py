@@ -152,6 +152,16 @@ def test_the_proof_of_a_window_must_be_borne_out_as_that_of_a_run(seed: int) -> 
     assert far.status is PASS
 
 
+@pytest.mark.parametrize("seed", [47, 56, 203, 329])
+def test_a_quiet_stretch_of_a_queue_proves_no_mean(seed: int) -> None:
+    """The true mean is 114 ms, a tenth over the limit; twenty seconds that saw little of that moved little."""
+    arrivals, ms = busy_queue(seed, 20)
+    rows, record = rows_of(ms, intended_s=arrivals), record_of(20, len(arrivals))
+    assert only(verdict_of("ttft mean <= 102.4ms", rows, record)).status is INCONCLUSIVE
+    assert only(verdict_of("ttft mean <= 400ms", rows, record)).status is PASS
+    assert only(verdict_of("ttft mean <= 40ms", rows, record)).status is FAIL
+
+
 def test_an_outage_breaks_a_window_of_errors_however_alike_its_failures() -> None:
     outcome = np.where((np.arange(6_000) // 100 >= 20) & (np.arange(6_000) // 100 < 26), 15, 0)
     found = only(verdict_of("error_rate < 5% for 30s", rows_of([10.0] * 6_000, outcome=outcome)))

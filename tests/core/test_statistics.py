@@ -5,10 +5,10 @@ import pytest
 from scipy import signal
 
 from pytest_inferslo.core import sequential, statistics
+from pytest_inferslo.core.means import mean_bounds
 from pytest_inferslo.core.statistics import (
     Clustering,
     block_length,
-    mean_bounds,
     proves_share,
     quantile_ranks,
     refutes_share,
