@@ -13,6 +13,7 @@ import pytest
 from pytest_inferslo.collection import options_of, refuse_unmeasured
 from pytest_inferslo.fixtures import backend, close_rig, offer_load
 from pytest_inferslo.options import add_options
+from pytest_inferslo.place import told, unoffered
 from pytest_inferslo.session import RUNS, SessionVerdicts, annotate
 
 __all__ = ["backend", "offer_load"]
@@ -72,9 +73,22 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    call: pytest.CallInfo[object] | None = getattr(report, "call", None)
+    if report.failed and call is not None and call.excinfo is not None:
+        report.longrepr = told(collector.config, call.excinfo) or report.longrepr
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    if "offer_load" in getattr(item, "fixturenames", ()):
+        unoffered(item, call)
     report = yield
     if "offer_load" in getattr(item, "fixturenames", ()) or RUNS in item.stash:
         annotate(item, call, report)

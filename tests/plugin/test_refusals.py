@@ -127,3 +127,52 @@ def test_a_baseline_that_no_policy_refers_to_is_told(project, tmp_path):
     result = run(pytester, f"--inferslo-baseline={tmp_path}")
     assert result.ret == 0
     result.stdout.fnmatch_lines(["note: --inferslo-baseline=*had no effect*"])
+
+
+BAD_SCENARIOS = """\
+import pytest
+from pytest_inferslo import Scenario, constant, synthetic
+
+PROMPTS = synthetic(input_tokens=16, output_tokens=4)
+
+def scenario(**changed):
+    return Scenario(**{"arrivals": constant("20/s"), "duration": "2s", "prompts": PROMPTS} | changed)
+
+@pytest.fixture
+def made():
+    return scenario(duration="-2s")
+
+@pytest.mark.slo("quick")
+def test_in_the_test(offer_load):
+    offer_load(
+        scenario(arrivals=constant("20")),
+    )
+
+@pytest.mark.slo("quick")
+def test_in_a_fixture(offer_load, made):
+    offer_load(made)
+
+@pytest.mark.xfail(raises=ValueError, strict=True)
+@pytest.mark.slo("quick")
+def test_that_expects_another_error(offer_load):
+    scenario(duration="0s")
+"""
+
+
+def test_a_scenario_that_cannot_be_is_told_by_its_place(project):
+    pytester = project(test=SKIPPED)
+    pytester.makepyfile(test_load=BAD_SCENARIOS, test_top=BAD_SCENARIOS + "\nTOP = scenario(seed=-1)\n")
+    result = run(pytester, "test_load.py")
+    assert result.ret == 1
+    assert result.parseoutcomes() == {"errors": 2, "failed": 1}
+    text = result.stdout.str()
+    assert "\ntest_load.py:7: duration is '-2s': " in text
+    assert "\ntest_load.py:16: rate is '20': " in text
+    assert "ERROR test_load.py::test_in_the_test - UnofferedLoad: test_load.py:16: " in text
+    assert "scenario.py" not in text.partition("test_that_expects_another_error")[0]
+
+    top = run(pytester, "test_top.py")
+    assert top.ret == 2
+    top.stdout.fnmatch_lines(["test_top.py:7: seed is -1*"])
+    whole = run(pytester, "test_top.py", "--tb=long")
+    whole.stdout.fnmatch_lines(["*scenario.py:*"])
