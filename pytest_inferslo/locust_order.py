@@ -40,5 +40,7 @@ def locust_order(
         prompts=synthetic(input_tokens=1, output_tokens=1, unique=False),
         duration=duration,
         warmup=warmup,
+        max_in_flight=max(1, users),  # Locust's users know no caps
+        max_connections=max(1, users),
     )
     return scenario, LocustLoad(str(path.resolve()), users=users, spawn_rate=spawn_rate, shape=shape)

@@ -139,6 +139,14 @@ class Scenario:
                 True,
                 "a closed loop does not know what is still to come; accepted: False",
             )
+        users = getattr(self.shape, "users", 0)
+        for name in ("max_in_flight", "max_connections"):
+            if users > getattr(self, name):
+                raise check.refuse(
+                    name,
+                    getattr(self, name),
+                    f"a closed loop of {users} users has as many requests in flight; accepted: {users} or more",
+                )
         routed = any(
             stream.adapters is not None and stream.adapters.route == "model" for stream in self.streams
         )

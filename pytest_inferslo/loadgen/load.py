@@ -18,7 +18,7 @@ from pytest_inferslo.core.scenario import Scenario
 from pytest_inferslo.errors import LoadError
 from pytest_inferslo.loadgen.crew import SILENCE_SECONDS, Crew, Member, require
 from pytest_inferslo.loadgen.locust_setup import REPORT_SECONDS
-from pytest_inferslo.loadgen.order import LoadOrder, WorkerRecord
+from pytest_inferslo.loadgen.order import LoadOrder, WorkerRecord, unheard_users
 from pytest_inferslo.loadgen.recorder import Taken
 from pytest_inferslo.storage.samples import SampleWriter
 
@@ -48,12 +48,13 @@ class Load:
         self._writer: SampleWriter | None = None
         self._epoch = 0
         self._intended: int | None = None
+        self._users: list[int] = []  # of a closed loop, by worker
 
     def run(self) -> dict[str, Any]:
         scenario = replace(Scenario.from_dict(self._order.scenario), seed=self._order.seed)
-        if scenario.open_loop and self._order.locustfile is None:
-            self._intended = len(scenario.schedule())
         self._members = require(self._crew)
+        if self._order.locustfile is None:
+            self._expect(scenario)
         self._crew.on_message, self._crew.on_loss = self._message, self._lost
         self._crew.measure_clocks()
         self._prepare()
@@ -65,6 +66,14 @@ class Load:
             self._writer.close()
             self._crew.on_message = self._crew.on_loss = None
         return self._result()
+
+    def _expect(self, scenario: Scenario) -> None:
+        """What the schedule says of how many requests there must be."""
+        schedule, workers = scenario.schedule(), len(self._members)
+        if scenario.open_loop:
+            self._intended = len(schedule)
+        else:
+            self._users = [len(schedule.stripe(worker, workers)) for worker in range(workers)]
 
     def stop(self, reason: str) -> None:
         if self._stopped is None:
@@ -183,6 +192,8 @@ class Load:
             self._errors.append(f"workers recorded {counts['issued']} samples, {recorded} arrived")
         if not self._errors and recorded != counts["intended"]:
             self._errors.append(f"{counts['intended']} requests were intended, {recorded} were recorded")
+        if not self._errors and self._stopped is None:
+            self._errors += unheard_users(self._users, self._recorded)
         return {
             "epoch_unix_ns": self._epoch_unix,
             "epoch_monotonic_ns": self._epoch,

@@ -110,3 +110,16 @@ class WorkerRecord:
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def unheard_users(users: list[int], recorded: dict[int, int]) -> list[str]:
+    """What is to be said of a closed loop that was not cut short and whose workers recorded fewer requests than
+    they had users: each of them asks at least once.
+
+    `users` by worker; `recorded` requests by worker.
+    """
+    return [
+        f"worker {worker} had {count} users and recorded {recorded.get(worker, 0)} requests"
+        for worker, count in enumerate(users)
+        if recorded.get(worker, 0) < count
+    ]

@@ -285,6 +285,11 @@ def test_cache_is_what_the_prompts_declare(changed: dict[str, Any], cache: str) 
             {"arrivals": concurrency(2), "stop_when_certain": True},
             ["stop_when_certain is True", "a closed loop does not know what is still to come"],
         ),
+        (
+            {"arrivals": concurrency(9), "max_in_flight": 8},
+            ["max_in_flight is 8", "9 users", "accepted: 9 or more"],
+        ),
+        ({"arrivals": concurrency(5000), "max_in_flight": 5000}, ["max_connections is 4096", "5000 users"]),
         ({"seed": -1}, ["seed is -1"]),
         ({"seed": 1.0}, ["seed is 1.0"]),
         ({"repeats": 0}, ["repeats is 0"]),

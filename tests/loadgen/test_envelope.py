@@ -34,7 +34,7 @@ def scenario(arrivals: Any, tokens: int = 1, **fields: Any) -> Scenario:
         (scenario(constant("9900/s"), tokens=11), 2),
         (scenario(constant("9900/s"), tokens=11, streaming=False), 1),
         (scenario(bursts("10/s", "30000/s", every="10s", length="2s")), 3),
-        (scenario(concurrency(5000)), 1),
+        (scenario(concurrency(5000), max_in_flight=5000, max_connections=5000), 1),
     ],
 )
 def test_workers_needed(wanted: Scenario, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,9 +15,11 @@ import psutil
 import pytest
 from raw_server import RawServer, answer_all
 
+from pytest_inferslo.core.arrivals import concurrency
 from pytest_inferslo.core.samples import Outcome
 from pytest_inferslo.errors import LoadError
 from pytest_inferslo.loadgen.offer import LoadGenerator, LoadInterrupted, Progress
+from pytest_inferslo.loadgen.order import unheard_users
 from pytest_inferslo.storage.samples import read_batches
 
 
@@ -120,6 +122,19 @@ def test_a_lost_master_is_an_error(
         with pytest.raises(LoadError, match=said):
             generator.offer(load.order(server.url, duration=30), on_progress=on_progress)
         assert gone(pids)
+
+
+def test_users_that_never_asked_are_told() -> None:
+    assert unheard_users([5, 5], {0: 5, 1: 90}) == []
+    assert unheard_users([5, 5, 0], {0: 40, 1: 4}) == ["worker 1 had 5 users and recorded 4 requests"]
+    assert unheard_users([5], {}) == ["worker 0 had 5 users and recorded 0 requests"]
+
+
+def test_a_closed_loop_that_cannot_connect_is_never_a_small_load(load: Any) -> None:
+    with RawServer(answer_all()) as server:
+        order = load.order(server.url, "http://127.0.0.1:9", arrivals=concurrency(10))
+        result = load.generator.offer(order)
+    assert result.errors or result.counts["failed"] > 0
 
 
 SESSION = """

@@ -17,6 +17,7 @@ from pytest_inferslo.core.arrivals import concurrency
 from pytest_inferslo.core.samples import ABSENT, Outcome
 from pytest_inferslo.errors import LoadError
 from pytest_inferslo.loadgen.order import LocustLoad
+from pytest_inferslo.locust_order import locust_order
 
 USERS = """
 from locust import FastHttpUser, LoadTestShape, constant, task
@@ -214,6 +215,12 @@ def test_files_that_are_no_load(
 ) -> None:
     with pytest.raises(LoadError, match=said):
         offer(text, "http://127.0.0.1:1", **fields)
+
+
+def test_users_of_a_locustfile_know_no_caps(tmp_path: Path) -> None:
+    (tmp_path / "l.py").write_text(USERS)
+    scenario, asked = locust_order("l.py", near=tmp_path, duration="1s", users=9000)
+    assert asked.users == getattr(scenario.arrivals, "users") == 9000  # noqa: B009
 
 
 def test_no_such_file(load: Any) -> None:
