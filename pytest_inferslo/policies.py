@@ -187,13 +187,9 @@ def _check(files: Sequence[str]) -> int:
 
 def _import(arguments: argparse.Namespace) -> int:
     """Policies on stdout, what OpenSLO says and a policy cannot on stderr; 4 when nothing came of it."""
-    found = []
-    for file in arguments.files:
-        path = Path(file)
-        documents = read_documents(_read(path, file), file)
-        found.append(translate(documents, file, arguments.metric, arguments.unit))
-    policies = [policy for translation in found for policy in translation.policies]
-    print("---\n".join(policies), end="")
-    for problem in (problem for translation in found for problem in translation.left_out):
+    files = {file: read_documents(_read(Path(file), file), file) for file in arguments.files}
+    found = translate(files, arguments.metric, arguments.unit)
+    print("---\n".join(found.policies), end="")
+    for problem in found.left_out:
         print(problem, file=sys.stderr)
-    return 0 if policies else 4
+    return 0 if found.policies else 4

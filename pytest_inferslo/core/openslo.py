@@ -1,10 +1,9 @@
 """OpenSLO v1 documents as policies, as far as a test run can say what they say.
 
-    SLO objective of a threshold SLI   op lte, value 200, target 0.99   ->  METRIC p99 <= 200UNIT SLO
-    objective of a ratio SLI       target 0.999                     ->  error_rate <= 0.1%, or goodput >=
-    99.9% budgetingMethod Timeslices         timeSliceTarget, timeSliceWindow ->  the same "for WINDOW", in
-    every window burn-rate alert conditions         threshold, lookback, alertAfter  ->  error_budget with
-    burn rules
+    threshold SLI       op lte, value 200, target 0.99         METRIC p99 <= 200UNIT
+    ratio SLI           target 0.999                           error_rate <= 0.1%, or goodput >= 99.9%
+    Timeslices          timeSliceTarget, timeSliceWindow       the same "for WINDOW", in every window
+    burn-rate alerts    threshold, lookbackWindow, alertAfter  error_budget with burn rules
 
 OpenSLO names a query in a monitoring system where a policy names a metric, and its values carry no unit.
 They are taken from the annotations `inferslo/metric` and `inferslo/unit` of the SLO or SLI, else from the
@@ -15,7 +14,7 @@ listed, with its place.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 
@@ -39,17 +38,31 @@ class Translation:
 
 
 def translate(
-    documents: Sequence[Node], file: str, metric: str | None = None, unit: str | None = None
+    files: Mapping[str, Sequence[Node]], metric: str | None = None, unit: str | None = None
 ) -> Translation:
-    """All SLOs of a file; `metric` and `unit` are for those that do not name theirs."""
-    named = {(_text(d, "kind"), _text(d, "metadata", "name")): d for d in documents}
+    """All SLOs of the documents of some files, which may refer to each other's indicators and alerts.
+
+    `metric` and `unit` are for those that do not name theirs.
+    """
+    objects = [(file, one) for file, documents in files.items() for one in _objects(documents)]
+    named = {(_text(one, "kind"), _text(one, "metadata", "name")): one for _, one in objects}
     translation = Translation()
-    slos = [document for document in documents if _text(document, "kind") == "SLO"]
-    for document in slos:
-        _Slo(document, file, named, metric, unit, translation).translate()
-    if not slos:
-        translation.left_out.append(Problem(file, 1, 1, "holds no OpenSLO document of kind SLO"))
+    for file, one in objects:
+        if _text(one, "kind") == "SLO":
+            _Slo(one, file, named, metric, unit, translation).translate()
+    for file, documents in files.items():
+        if not any(_text(one, "apiVersion").startswith("openslo/") for one in _objects(documents)):
+            translation.left_out.append(Problem(file, 1, 1, "holds no OpenSLO document"))
+    if not any(kind == "SLO" for kind, _ in named):
+        for file in files:
+            translation.left_out.append(Problem(file, 1, 1, "holds no OpenSLO document of kind SLO"))
     return translation
+
+
+def _objects(documents: Sequence[Node]) -> Iterator[Node]:
+    """OpenSLO objects stand one in a document, or several as a list."""
+    for document in documents:
+        yield from document.items if isinstance(document, ListNode) else (document,)
 
 
 class _Slo:
@@ -76,9 +89,11 @@ class _Slo:
         if version != "openslo/v1":
             self._leave_out(self._document, f"apiVersion {version!r} is not openslo/v1")
             return
-        objectives = [
-            text for node in _items(self._document, "spec", "objectives") for text in self._objective(node)
-        ]
+        objectives = self._strictest(
+            (text, node)
+            for node in _items(self._document, "spec", "objectives")
+            for text in self._objective(node)
+        )
         if not objectives:
             self._leave_out(self._document, f"nothing of SLO {self._name!r} could be said in a policy")
             return
@@ -88,7 +103,7 @@ class _Slo:
         lines += [f"owner: {service}"] if re.fullmatch(r"[\w .-]+", service) else []
         lines += [
             "objectives:",
-            *(f"  - {text}" for text in dict.fromkeys(objectives)),
+            *(f"  - {text}" for text in objectives),
             *self._budget(objectives),
         ]
         self._translation.policies.append("\n".join(lines) + "\n")
@@ -96,11 +111,28 @@ class _Slo:
     def _leave_out(self, node: Node, message: str) -> None:
         self._translation.left_out.append(Problem(self._file, node.line, node.column, message))
 
+    def _strictest(self, found: Iterable[tuple[str, Node]]) -> list[str]:
+        """A policy promises each thing once; the looser objectives of an SLO hold where the strictest does."""
+        kept: dict[tuple[str, bool], tuple[float, str]] = {}
+        for text, node in found:
+            objective = parse_objective(text)
+            limit = objective.limit.offset
+            about = objective.left, objective.upper
+            before = kept.get(about)
+            if before is None or (limit < before[0] if objective.upper else limit > before[0]):
+                kept[about] = limit, text
+            if before is not None and before[1] != text:
+                looser = before[1] if kept[about][1] == text else text
+                self._leave_out(node, f"{looser}: follows from {kept[about][1]}")
+        return [text for _, text in kept.values()]
+
     def _indicator(self) -> Node | None:
         inline = _at(self._document, "spec", "indicator")
-        if inline is not None:
-            return inline
-        return self._named.get(("SLI", _text(self._document, "spec", "indicatorRef")))
+        name = _text(self._document, "spec", "indicatorRef")
+        found = inline if inline is not None else self._named.get(("SLI", name))
+        if found is None and name:
+            self._leave_out(self._document, f"its SLI {name!r} stands in none of these files")
+        return found
 
     def _annotation(self, name: str) -> str:
         for node in (self._document, self._sli):
@@ -115,6 +147,11 @@ class _Slo:
         words = re.split(r"[^a-z0-9_]+", " ".join(names).lower().replace("-", " "))
         found = next((word for word in words if word in METRICS), "")
         if not found and self._sli is not None and _at(self._sli, "spec", "ratioMetric") is not None:
+            self._leave_out(
+                self._document,
+                f"what 'good' means in SLO {self._name!r}: taken for a request that succeeded (error_rate); annotate "
+                "inferslo/metric where it means more",
+            )
             return "error_rate"
         return found
 
@@ -129,7 +166,8 @@ class _Slo:
         window = ""
         if _text(self._document, "spec", "budgetingMethod") == "Timeslices":
             sliced = _number(_text(node, "timeSliceTarget"))
-            window = f" for {_text(node, 'timeSliceWindow') or '1m'}"
+            slice_window = _text(node, "timeSliceWindow") or "1"
+            window = f" for {slice_window}" + ("m" if slice_window.isdigit() else "")
             self._leave_out(
                 node, f"{_percent(target)} % of the time slices: here every window must keep the promise"
             )
@@ -193,10 +231,17 @@ class _Slo:
         for entry in _items(self._document, "spec", "alertPolicies"):
             name = _text(entry, "alertPolicyRef") or (entry.text if isinstance(entry, Scalar) else "")
             policy = self._named.get(("AlertPolicy", name), entry)
+            if name and policy is entry:
+                self._leave_out(entry, f"the alert policy {name!r}, which stands in none of these files")
             for node in _items(policy, "spec", "conditions"):
-                condition = self._named.get(("AlertCondition", _text(node, "conditionRef")), node)
+                name = _text(node, "conditionRef")
+                condition = self._named.get(("AlertCondition", name), node)
                 rule = self._burn_rule(condition)
-                if rule is None:
+                if name and condition is node:
+                    self._leave_out(
+                        node, f"the alert condition {name!r}, which stands in none of these files"
+                    )
+                elif rule is None:
                     self._leave_out(node, "an alert condition that is no burn rate")
                 else:
                     yield rule
@@ -204,8 +249,9 @@ class _Slo:
     def _burn_rule(self, condition: Node) -> str | None:
         rate = _number(_text(condition, "spec", "condition", "threshold"))
         long = _text(condition, "spec", "condition", "lookbackWindow")
-        short = _text(condition, "spec", "condition", "alertAfter") or long
-        if _text(condition, "spec", "condition", "kind") != "burnrate" or not rate or rate < 0:
+        short = _text(condition, "spec", "condition", "alertAfter")
+        short = short if short.strip("0smhdw") else long  # at once, the default
+        if _text(condition, "spec", "condition", "kind") not in ("burnrate", "") or not rate or rate < 0:
             return None
         windows = [_DURATION.fullmatch(text) for text in (long, short)]
         lengths = [int(match[1]) * _SECONDS[match[2]] for match in windows if match]

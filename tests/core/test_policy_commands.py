@@ -226,6 +226,62 @@ def test_openslo_becomes_policies_and_the_rest_is_named(
     assert all(line.startswith(str(tmp_path / "slo.yaml:")) for line in left_out.splitlines())
 
 
+SEVERAL = """\
+- apiVersion: openslo/v1
+  kind: SLO
+  metadata: {name: front}
+  spec:
+    indicatorRef: front-errors
+    budgetingMethod: Occurrences
+    timeWindow: [{duration: 4w, isRolling: true}]
+    objectives: [{target: 0.98}, {targetPercent: 99.99}]
+    alertPolicies: [slow, {alertPolicyRef: gone}]
+- apiVersion: openslo/v1
+  kind: SLO
+  metadata: {name: sliced}
+  spec:
+    indicator: {metadata: {name: x}, spec: {ratioMetric: {bad: {}, total: {}}}}
+    budgetingMethod: Timeslices
+    objectives: [{target: 0.9, timeSliceTarget: 0.99, timeSliceWindow: 5}]
+"""
+REFERRED = """\
+apiVersion: openslo/v1
+kind: SLI
+metadata: {name: front-errors}
+spec: {ratioMetric: {good: {}, total: {}}}
+---
+apiVersion: openslo/v1
+kind: AlertPolicy
+metadata: {name: slow}
+spec: {conditions: [{spec: {condition: {threshold: 2, lookbackWindow: 6h, alertAfter: 0m}}}, {conditionRef: lost}]}
+"""
+
+
+def test_openslo_files_refer_to_each_other_and_hold_lists(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A number alone means minutes, an alert condition a burn rate; of two targets the stricter one holds."""
+    (tmp_path / "other.yaml").write_text(REFERRED)
+    code, policies, told = imported(tmp_path, capsys, SEVERAL, str(tmp_path / "other.yaml"))
+    assert code == 0
+    assert [[o.text for o in policy.objectives] for policy in policies] == [
+        ["error_rate <= 0.01%"],
+        ["error_rate <= 1% for 5m"],
+    ]
+    assert [(rule.rate, rule.long, rule.short) for rule in policies[0].budget.rules] == [(2, 21_600, 21_600)]
+    for part in (
+        "error_rate <= 2%: follows from error_rate <= 0.01%",
+        "the alert policy 'gone', which stands in none",
+        "the alert condition 'lost', which stands in none",
+        "what 'good' means in SLO 'front'",
+    ):
+        assert part in told
+    assert (
+        imported(tmp_path, capsys, SEVERAL)[2].count("its SLI 'front-errors' stands in none of these files")
+        == 1
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
