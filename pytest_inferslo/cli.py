@@ -10,6 +10,7 @@ import argparse
 import importlib
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 
 from pytest_inferslo import __version__
@@ -45,7 +46,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as exit_:
         return 4 if exit_.code == 2 else int(exit_.code or 0)
     try:
-        code = int(parsed.run(parsed))
+        with warnings.catch_warnings():
+            warnings.showwarning = _warned
+            code = int(parsed.run(parsed))
         sys.stdout.flush()  # what was printed is told here, not by the interpreter's end
         return code
     except UsageError as error:
@@ -59,6 +62,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 141
     except KeyboardInterrupt:
         return 130
+
+
+def _warned(message: Warning | str, *place: object, **options: object) -> None:
+    """For people: where in this package a warning was given is none of their business."""
+    print(f"inferslo: warning: {message}", file=sys.stderr)
 
 
 if __name__ == "__main__":

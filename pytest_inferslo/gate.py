@@ -37,6 +37,7 @@ from pytest_inferslo.session import (
 )
 from pytest_inferslo.shown import Shown
 from pytest_inferslo.storage.run_directory import RunDirectory
+from pytest_inferslo.storage.samples import SAMPLES_FILE
 
 if TYPE_CHECKING:
     from pytest_inferslo.loadgen.order import LocustLoad
@@ -114,9 +115,10 @@ class LoadOffer:
         if path is None:
             return
         ended = "was interrupted" if isinstance(error, KeyboardInterrupt) else "broke off"
-        self._item.config.stash.setdefault(NOTES, []).append(
-            f"{self._item.nodeid} {ended} and has no verdict: what was measured until then lies in {path}"
-        )
+        told = f"and has no verdict: what was measured until then lies in {path}"
+        if not (path / SAMPLES_FILE).exists():
+            told = f"before its load began: nothing was measured ({path})"
+        self._item.config.stash.setdefault(NOTES, []).append(f"{self._item.nodeid} {ended} {told}")
 
     def _place(self) -> str:
         file, line = _caller()

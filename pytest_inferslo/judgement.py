@@ -11,12 +11,13 @@ from typing import Any
 
 from pytest_inferslo.core.baseline import Baseline
 from pytest_inferslo.core.fold import Fold
+from pytest_inferslo.core.guards import cut_short
 from pytest_inferslo.core.judge import baseline_from, judge_together
 from pytest_inferslo.core.policy import Policy
 from pytest_inferslo.core.questions import questions
 from pytest_inferslo.core.summary import Summary
 from pytest_inferslo.core.verdict import Verdict
-from pytest_inferslo.errors import PolicyError, UsageError
+from pytest_inferslo.errors import PolicyError, RecordError, UsageError
 from pytest_inferslo.policies import load_policy
 from pytest_inferslo.reports.hdr import histogram_files
 from pytest_inferslo.reports.json_document import render_json, verdict_document
@@ -100,10 +101,17 @@ def _folded(directory: RunDirectory, policy: Policy, baseline: Baseline | None) 
     record = directory.read_record()
     mine = policy.for_record(record)
     fold = Fold(record, questions(mine, record, baseline), mine.goals())
-    for batch in directory.batches():
-        fold.add(batch)
-    for readings in directory.readings():
-        fold.add_readings(readings)
+    try:
+        for batch in directory.batches():
+            fold.add(batch)
+        for readings in directory.readings():
+            fold.add_readings(readings)
+    except RecordError as error:
+        if not cut_short(record):
+            raise
+        raise RecordError(
+            f"{error}\nthe run was ended before its time: {'; '.join(record['errors'])}"
+        ) from error
     return record, fold.result()
 
 

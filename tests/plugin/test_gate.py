@@ -315,6 +315,7 @@ def test_nothing_is_left_when_pytest_is_killed_in_mid_run(project, how):
         ]
     )
     judged.stdout.no_fnmatch_line("*raise max_connections*")
+    assert "judgement.py" not in judged.stderr.str(), "where a warning was given is nobody's business"
 
 
 LOCUSTFILE = """\
