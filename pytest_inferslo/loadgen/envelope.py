@@ -75,7 +75,7 @@ class Envelope:
             if needed < here
             else f"workers on other hosts too (--inferslo-expect-workers): this one has {here} CPUs"
         )
-        asked = f", for {local} have {here} CPUs" if local > here else ""
+        asked = f" ({local} asked for on {here} CPUs)" if local > here else ""
         events = _output_events(scenario, schedule).mean()
         raise ScenarioError(
             f"the load peaks at {peak:,.0f} requests/s of about {events:,.0f} output events, which needs"
