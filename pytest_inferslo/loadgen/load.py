@@ -63,7 +63,8 @@ class Load:
             self._start()
             self._gather()
         finally:
-            self._writer.close()
+            writer, self._writer = self._writer, None  # what a lost worker still sends comes too late
+            writer.close()
             self._crew.on_message = self._crew.on_loss = None
         return self._result()
 

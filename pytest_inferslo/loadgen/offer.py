@@ -72,6 +72,8 @@ class LoadGenerator:
         self._stopping = False
         self._patience, self._silent_rounds = _PREPARING_SECONDS, 0
         directory.mkdir(parents=True, exist_ok=True)
+        #: what earlier sessions wrote is no news of this one
+        self._old = {log: log.stat().st_size for log in directory.glob("*.log")}
         self._start()
 
     def __enter__(self) -> LoadGenerator:
@@ -252,7 +254,8 @@ class LoadGenerator:
 
     def _broken(self, what: str) -> LoadError:
         self.close()
-        tails = [text for log in sorted(self._directory.glob("*.log")) if (text := _tail(log))]
+        logs = sorted(self._directory.glob("*.log"))
+        tails = [text for log in logs if (text := _tail(log, self._old.get(log, 0)))]
         return LoadError("\n".join([f"{what}; logs in {self._directory}", *tails]))
 
 
@@ -262,8 +265,8 @@ def _read_lines(stdout: Any, messages: queue.Queue[dict[str, Any] | None]) -> No
     messages.put(None)
 
 
-def _tail(log: Path) -> str:
-    lines = log.read_text(errors="replace").splitlines()[-15:]
+def _tail(log: Path, since: int) -> str:
+    lines = log.read_bytes()[since:].decode(errors="replace").splitlines()[-15:]
     return "\n".join([f"--- {log.name}", *lines]) if lines else ""
 
 

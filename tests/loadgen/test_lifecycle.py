@@ -111,6 +111,8 @@ def test_a_lost_master_is_an_error(
 ) -> None:
     monkeypatch.setattr("pytest_inferslo.loadgen.offer._SILENCE_SECONDS", 1.0)
     monkeypatch.setattr("pytest_inferslo.loadgen.offer._STOP_SECONDS", 1.0)
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "master.log").write_text("trouble of yesterday\n")
     with RawServer(answer_all()) as server, LoadGenerator(tmp_path / "logs") as generator:
         kill = At(0.3, lambda: os.kill(generator.pids()[0], sent))
         pids: list[int] = []
@@ -119,8 +121,9 @@ def test_a_lost_master_is_an_error(
             pids[:] = pids or generator.pids()
             kill(progress)
 
-        with pytest.raises(LoadError, match=said):
+        with pytest.raises(LoadError, match=said) as lost:
             generator.offer(load.order(server.url, duration=30), on_progress=on_progress)
+        assert "yesterday" not in str(lost.value)
         assert gone(pids)
 
 
