@@ -220,7 +220,8 @@ def _read_within(objective: Objective, text: str, offset: int) -> Objective:
         place = offset + part.start()
         if kind not in SCOPE_KINDS or not name:
             known = ", ".join(f"{kind}:NAME" for kind in SCOPE_KINDS)
-            raise ObjectiveError(f"{part[0]!r} is no scope{nearest(kind, SCOPE_KINDS)}; use {known}", place)
+            hint = "" if kind in SCOPE_KINDS else nearest(kind, SCOPE_KINDS)
+            raise ObjectiveError(f"{part[0]!r} is no scope{hint}; use {known}", place)
         if kind in names:
             raise ObjectiveError(f"{kind!r} stands twice in one scope", place)
         if objective.metric.source is Source.READING and kind != "phase":
@@ -277,13 +278,14 @@ def _refuse_senseless(objective: Objective, offset: int) -> None:
         raise ObjectiveError(f"{metric.name} is better when smaller: its limit is <= or <, not {op}", offset)
     if not metric.smaller_is_better and objective.upper:
         raise ObjectiveError(f"{metric.name} is better when larger: its limit is >= or >, not {op}", offset)
-    if metric.name == "error_rate" and not objective.upper:
-        raise ObjectiveError(f"error_rate is better when smaller: its limit is <= or <, not {op}", offset)
+    if metric.name in _COSTS and not objective.upper:
+        raise ObjectiveError(f"{metric.name} is better when smaller: its limit is <= or <, not {op}", offset)
     if limit.reference is not None:
+        _refuse_itself(objective, offset)
         return
     value = limit.offset
     full = metric.name in BOUNDED and limit.dimension is Dimension.SHARE
-    positive = metric.dimension is Dimension.TIME
+    positive = limit.dimension in _NEVER_ZERO
     never_fails = (full and ((op == "<=" and value >= 1) or (op == "<" and value > 1))) or (
         op == ">=" and value == 0
     )
@@ -296,3 +298,19 @@ def _refuse_senseless(objective: Objective, offset: int) -> None:
         raise ObjectiveError(f"{objective.text!r} can never fail", offset)
     if never_holds:
         raise ObjectiveError(f"{objective.text!r} can never hold", offset)
+
+
+#: Ratios and totals that nobody wants more of.
+_COSTS = ("error_rate", "cost_per_million_tokens", "server_cpu_increase", "gpu_energy")
+#: What a server that answered at all has used or made some of.
+_NEVER_ZERO = frozenset(
+    (Dimension.TIME, Dimension.COUNT, Dimension.BYTES, Dimension.MONEY, Dimension.POWER, Dimension.ENERGY)
+)
+
+
+def _refuse_itself(objective: Objective, offset: int) -> None:
+    """A comparison of one thing with itself; of a `*` all others are compared too."""
+    limit, scope = objective.limit, objective.scope
+    if limit.reference in SCOPE_KINDS and getattr(scope, limit.reference) == limit.reference_name:
+        what = f"{limit.reference}:{limit.reference_name}"
+        raise ObjectiveError(f"{objective.text!r} compares {what} with itself", offset)

@@ -133,8 +133,9 @@ def dimension_of(text: str) -> Dimension | None:
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """` (did you mean X?)` for the closest known word, or nothing."""
-    match = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f" (did you mean {match[0]!r}?)" if match else ""
+    by_letters = {each.lower(): each for each in known}
+    match = difflib.get_close_matches(word.lower(), list(by_letters), n=1, cutoff=0.5)
+    return f" (did you mean {by_letters[match[0]]!r}?)" if match else ""
 
 
 def _split(text: str, dimension: Dimension) -> tuple[str, str]:
