@@ -1,4 +1,4 @@
-"""Command-line options and their ini equivalents, declared once and read once."""
+"""Command-line options and their ini equivalents, read once."""
 
 from __future__ import annotations
 
@@ -9,146 +9,7 @@ from typing import Any
 
 import pytest
 
-INCONCLUSIVE_CHOICES = ("fail", "xfail", "skip", "warn")
-PACING_CHOICES = ("timer", "spin")
-
-
-@dataclass(frozen=True)
-class _Option:
-    flag: str
-    ini: str
-    help: str
-    kind: str = "string"  # string | append | integer | number | flag (of the command line alone)
-    metavar: str = "VALUE"
-    default: Any = None
-    choices: tuple[str, ...] | None = None
-    least: int = 1  # of integers
-
-
-_OPTIONS = (
-    _Option(
-        "--backend",
-        "inferslo_backend",
-        "what to test: sim (default), vllm, trtllm, triton, sglang, llamacpp, the URL of a running server, or a YAML "
-        "file that names several; repeat to run each scenario on each",
-        "append",
-        "NAME|URL|FILE",
-    ),
-    _Option("--model", "inferslo_model", "model folder or name for the server", metavar="MODEL"),
-    _Option(
-        "--backend-arg",
-        "inferslo_backend_args",
-        "one argument passed to the server as it is; repeatable",
-        "append",
-        "ARG",
-    ),
-    _Option(
-        "--backend-env",
-        "inferslo_backend_env",
-        "KEY=VALUE for the server's environment; repeatable",
-        "append",
-        "K=V",
-    ),
-    _Option(
-        "--lora",
-        "inferslo_lora",
-        "NAME=PATH of a LoRA adapter that the server loads at its start; repeatable",
-        "append",
-        "NAME=PATH",
-    ),
-    _Option(
-        "--backend-python",
-        "inferslo_backend_python",
-        "interpreter of the virtual environment that holds the engine",
-        metavar="PYTHON",
-    ),
-    _Option(
-        "--server-pid",
-        "inferslo_server_pid",
-        "process whose CPU and memory count as the server's (URL)",
-        "integer",
-    ),
-    _Option(
-        "--backend-start-timeout",
-        "inferslo_backend_start_timeout",
-        "seconds until the server must be ready",
-        "number",
-    ),
-    _Option(
-        "--api-key-env",
-        "inferslo_api_key_env",
-        "environment variable that holds the server's API key",
-        metavar="NAME",
-    ),
-    _Option(
-        "--slo-policy",
-        "inferslo_slo_policy",
-        "policy file or name, instead of the tests' slo markers; repeat to judge by several, which must all hold",
-        "append",
-        "POLICY",
-    ),
-    _Option(
-        "--inferslo-baseline",
-        "inferslo_baseline",
-        "saved run that `of baseline` limits refer to",
-        metavar="RUN",
-    ),
-    _Option(
-        "--inferslo-record-baseline",
-        "inferslo_record_baseline",
-        "record a first baseline: `of baseline` limits stay open, so that the verdict is INCONCLUSIVE at best",
-        "flag",
-    ),
-    _Option("--inferslo-dir", "inferslo_dir", "where runs are kept", metavar="DIR", default=".inferslo"),
-    _Option(
-        "--inferslo-workers",
-        "inferslo_workers",
-        "load-generating processes on this host",
-        "integer",
-        "N",
-        1,
-        least=0,
-    ),
-    _Option(
-        "--inferslo-expect-workers",
-        "inferslo_expect_workers",
-        "workers on other hosts to wait for (start them with `inferslo worker --master ADDR:PORT`)",
-        "integer",
-        "N",
-        0,
-        least=0,
-    ),
-    _Option(
-        "--inferslo-bind",
-        "inferslo_bind",
-        "ADDR:PORT on which the master waits for them",
-        metavar="ADDR:PORT",
-    ),
-    _Option(
-        "--inferslo-pacing",
-        "inferslo_pacing",
-        "how workers wait until a request is due: timer (default), within some 30 us; spin, within some 5 us, with a"
-        " core for each worker kept busy",
-        metavar="HOW",
-        default="timer",
-        choices=PACING_CHOICES,
-    ),
-    _Option(
-        "--load-seconds",
-        "inferslo_load_seconds",
-        "shorten every scenario to this, for a try",
-        "number",
-        "SECONDS",
-    ),
-    _Option(
-        "--inconclusive",
-        "inferslo_inconclusive",
-        "what an INCONCLUSIVE verdict does to the test: fail (default), xfail, skip, warn",
-        metavar="ACTION",
-        default="fail",
-        choices=INCONCLUSIVE_CHOICES,
-    ),
-)
+from pytest_inferslo.option_table import OPTIONS, Option
 
 
 @dataclass(frozen=True)
@@ -179,7 +40,7 @@ class Options:
 
 def add_options(parser: pytest.Parser) -> None:
     group = parser.getgroup("inferslo", "SLO gates for inference servers")
-    for option in _OPTIONS:
+    for option in OPTIONS:
         kwargs: dict[str, Any] = {
             "dest": option.ini,
             "help": option.help,
@@ -203,7 +64,7 @@ def add_options(parser: pytest.Parser) -> None:
 
 def read_options(config: pytest.Config) -> Options:
     """Command line first, then ini, then the default. Raises `pytest.UsageError` naming the option and the value."""
-    values = {option.ini: _value(config, option) for option in _OPTIONS}
+    values = {option.ini: _value(config, option) for option in OPTIONS}
     if not values["inferslo_expect_workers"] and not on_command_line(config, "--inferslo-bind"):
         values["inferslo_bind"] = None  # a configured address waits for a session with workers of other hosts
     _check_workers(
@@ -244,7 +105,7 @@ def _pinned(run: str | None) -> str | None:
 
 def on_command_line(config: pytest.Config, flag: str) -> bool:
     """Whether an option was given for this session, rather than configured for all of them."""
-    return any(config.getoption(option.ini) is not None for option in _OPTIONS if option.flag == flag)
+    return any(config.getoption(option.ini) is not None for option in OPTIONS if option.flag == flag)
 
 
 def _check_workers(local: int, expected: int, bind: str) -> None:
@@ -272,7 +133,7 @@ def address(bind: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def _value(config: pytest.Config, option: _Option) -> Any:
+def _value(config: pytest.Config, option: Option) -> Any:
     given = config.getoption(option.ini)
     place = option.flag
     if option.kind == "flag":
@@ -291,7 +152,7 @@ def _value(config: pytest.Config, option: _Option) -> Any:
     return given
 
 
-def _number(place: str, given: Any, option: _Option) -> float | int:
+def _number(place: str, given: Any, option: Option) -> float | int:
     try:
         number = int(given) if option.kind == "integer" else float(given)
     except ValueError:
