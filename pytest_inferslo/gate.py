@@ -191,6 +191,7 @@ class LoadOffer:
             source=_caller(),
             policies=self._policies,
             backends=self._backend.names,
+            endpoints=self._backend.endpoint_names,
             options=self._rig.options,
         )
 

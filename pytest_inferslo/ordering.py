@@ -26,10 +26,12 @@ def ordered(
     source: tuple[str, int],
     policies: Sequence[Policy],
     backends: Sequence[str],
+    endpoints: Sequence[str] | None,
     options: Options,
 ) -> Order:
     """`name` and `source` (file, line) are those of the load, `backends` the names by which policies may call the
-    server. Raises ScenarioError for promises that the scenario cannot show, all of them at once."""
+    server, and `endpoints` those of its parts where they are known. Raises ScenarioError for promises that the scenario
+    cannot show, all of them at once."""
     offered = scenario.shortened(options.load_seconds) if options.load_seconds else scenario
     phases = list(dict.fromkeys(phase.name for phase in offered.phases()))
     faults: list[str] = []
@@ -40,6 +42,7 @@ def ordered(
             phases=phases,
             adapters=[*adapter_names(offered), "base"],
             streams=[stream.name for stream in offered.streams],
+            endpoints=endpoints,
         )
     if faults:
         raise ScenarioError("\n".join(faults))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pytest_inferslo.core.metrics import METRICS
 from pytest_inferslo.core.openslo import translate
-from pytest_inferslo.core.policy import Policy, misnamed_backends
+from pytest_inferslo.core.policy import Policy, lacking, misnamed_backends
 from pytest_inferslo.core.policy_parser import parse_policy
 from pytest_inferslo.core.units import QuantityError, nearest, parse_rate
 from pytest_inferslo.errors import PolicyError, Problem
@@ -180,7 +180,11 @@ def _check(files: Sequence[str]) -> int:
             count = len(policy.objectives)
             noun = "objective" if count == 1 else "objectives"
             print(f"{file}: {policy.name}: {count} {noun} at {100 * policy.confidence:.6g} % confidence")
-            for doubt in misnamed_backends(policy, shipped()):  # a name of another package's may be meant
+            doubts = misnamed_backends(policy, shipped())  # a name of another package's may be meant
+            for objective in policy.objectives:  # a policy that extends this one may bring it
+                if missing := lacking(policy, objective):
+                    doubts.append(f"{objective.source}: {objective.text}: {missing}")
+            for doubt in doubts:
                 print(f"note: {doubt}", file=sys.stderr)
     return 4 if faulty else 0
 

@@ -137,6 +137,11 @@ class BackendUnderTest:
         """By which a policy's overrides may call it."""
         return self._rig.names(self.choice)
 
+    @property
+    def endpoint_names(self) -> tuple[str, ...] | None:
+        """By which `within endpoint:NAME` may call its parts; None where only the running server tells."""
+        return self._rig.endpoint_names(self.choice)
+
     def start(self, on_progress: OnProgress | None = None) -> RunningServer | RunningGroup:
         """The running server, started if need be. Raises BackendStartError with the tail of its log."""
         return self._rig.serve(self.choice, on_progress)
@@ -162,6 +167,10 @@ class Rig:
 
     def names(self, choice: BackendChoice) -> tuple[str, ...]:
         return names_of(resolve_backend(self._config, self.options, choice))
+
+    def endpoint_names(self, choice: BackendChoice) -> tuple[str, ...] | None:
+        chosen = resolve_backend(self._config, self.options, choice)
+        return tuple(member.name for member in chosen.members) if isinstance(chosen, backends.Group) else None
 
     def serve(self, choice: BackendChoice, on_progress: OnProgress | None) -> RunningServer | RunningGroup:
         self._take_host(on_progress)

@@ -15,9 +15,9 @@ from pytest_inferslo.core.evidence import Evidence, Rules, not_measured
 from pytest_inferslo.core.finding import finding
 from pytest_inferslo.core.likeness import load_differences
 from pytest_inferslo.core.objective import Objective
-from pytest_inferslo.core.policy import Policy
+from pytest_inferslo.core.policy import Policy, recovery_ceiling
 from pytest_inferslo.core.pool import Pool
-from pytest_inferslo.core.questions import level_name, questions, recovery_ceiling, scopes
+from pytest_inferslo.core.questions import level_name, questions, scopes
 from pytest_inferslo.core.rubric import Scored, decides, score
 from pytest_inferslo.core.summary import Summary
 from pytest_inferslo.core.verdict import Finding, GuardFinding, Status, Verdict

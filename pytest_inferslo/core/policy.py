@@ -152,6 +152,26 @@ def identity(objective: Objective) -> tuple[str, bool, str, str]:
     return objective.left, objective.upper, objective.severity, f"{limit.reference}:{limit.reference_name}"
 
 
+def recovery_ceiling(policy: Policy) -> float | None:
+    """The ceiling that ttft p99 must come back under: of the policy's own objective over all requests."""
+    for objective in policy.objectives:
+        if objective.left == "ttft p99" and objective.limit.reference is None:
+            return exact_limit(objective, objective.limit.offset)
+    return None
+
+
+def lacking(policy: Policy, objective: Objective) -> str | None:
+    """What an objective needs beside it and its policy does not say; None where nothing is missing."""
+    match objective.metric.name:
+        case "goodput" | "goodput_rate" if not policy.goals():
+            return "no objective says what a good request is; add one like ttft p99 <= 250ms"
+        case "recovery_time" if recovery_ceiling(policy) is None:
+            return "no objective says what it recovers to; add one like ttft p99 <= 250ms"
+        case "cost_per_million_tokens" if policy.prices is None:
+            return "the policy has no 'prices'"
+    return None
+
+
 def unmeasurable(
     policy: Policy,
     *,
@@ -159,15 +179,16 @@ def unmeasurable(
     phases: Sequence[str],
     adapters: Sequence[str] | None = None,
     streams: Sequence[str] | None = None,
+    endpoints: Sequence[str] | None = None,
 ) -> list[str]:
     """What a policy asks of a scenario that the scenario cannot show: `file:line: why`, one line each.
 
-    `adapters` (the base model is `base`) and `streams` by name, None where they are not known.
+    `adapters` (the base model is `base`), `streams` and `endpoints` by name, None where they are not known.
     """
     found = []
-    known = {"phase": phases, "adapter": adapters, "stream": streams}
+    known = {"phase": phases, "adapter": adapters, "stream": streams, "endpoint": endpoints}
     for objective in policy.judged():
-        why = None
+        why = lacking(policy, objective)
         if objective.metric.streaming and not streaming:
             why = f"{objective.metric.name} needs a streamed answer, and the scenario does not stream"
         limit = objective.limit
@@ -176,7 +197,8 @@ def unmeasurable(
         for kind, name in asked:
             names = known.get(kind)
             if names is not None and name not in (None, "*", *names):
-                why = f"the scenario has no {kind} {name!r} (it has {', '.join(names) or 'none'})"
+                whose = "backend" if kind == "endpoint" else "scenario"
+                why = f"the {whose} has no {kind} {name!r} (it has {', '.join(names) or 'none'})"
         if why and not objective.optional:
             found.append(f"{objective.source}: {objective.text}: {why}")
     return found

@@ -10,7 +10,7 @@ from pytest_inferslo.core.distribution import ALL, Scope
 from pytest_inferslo.core.frame import Frame
 from pytest_inferslo.core.metrics import Source
 from pytest_inferslo.core.objective import SCOPE_KINDS, Objective
-from pytest_inferslo.core.policy import Policy, exact_limit
+from pytest_inferslo.core.policy import Policy, exact_limit, recovery_ceiling
 from pytest_inferslo.core.summary import Question
 
 #: The part of a limit at which a proof must be borne out (core/bearing).
@@ -95,11 +95,3 @@ def reference_scope(objective: Objective, scope: Scope) -> Scope:
     """Where the level to compare with is taken: `scope` with the one name that the limit gives."""
     fixed = {kind: getattr(scope, kind) for kind in SCOPE_KINDS}
     return Scope(**(fixed | {str(objective.limit.reference): objective.limit.reference_name}))
-
-
-def recovery_ceiling(policy: Policy) -> float | None:
-    """The ceiling that ttft p99 must come back under: of the policy's own objective over all requests."""
-    for objective in policy.objectives:
-        if objective.left == "ttft p99" and objective.limit.reference is None:
-            return exact_limit(objective, objective.limit.offset)
-    return None

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pytest_inferslo.core.verdict import Verdict
-from pytest_inferslo.reports.wording import printable
+from pytest_inferslo.reports.wording import printable, scope_apart
 
 
 def junit_properties(verdict: Verdict, record: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -25,10 +25,10 @@ def junit_properties(verdict: Verdict, record: Mapping[str, Any]) -> list[tuple[
         (f"{prefix}.simulated", str(bool(backend.get("simulated"))).lower()),
     ]
     for finding in verdict.findings:
-        scope = (
-            "" if finding.scope in ("", "all") or finding.scope in finding.objective else f" {finding.scope}"
-        )
-        parts = [finding.status.value + (" (warns only)" if finding.severity == "warn" else "")]
+        scope = f" {apart}" if (apart := scope_apart(finding)) else ""
+        left_out = finding.optional and finding.observed is None
+        parts = ["left out" if left_out else finding.status.value]
+        parts[0] += " (warns only)" if finding.severity == "warn" else ""
         parts += [f"observed {finding.observed_text or 'not measured'}"]
         parts += [f"interval {finding.interval_text}"] if finding.interval_text else []
         parts += [f"limit {finding.limit_text}", f"samples {finding.samples}"]

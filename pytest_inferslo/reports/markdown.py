@@ -11,7 +11,7 @@ from pytest_inferslo.core.summary import Summary
 from pytest_inferslo.core.verdict import Finding, Status, Verdict
 from pytest_inferslo.reports.causes import likely_causes, ranked_outcomes
 from pytest_inferslo.reports.figures import figures
-from pytest_inferslo.reports.wording import backend_name, count, followers, percent, printable
+from pytest_inferslo.reports.wording import backend_name, count, followers, percent, printable, scope_apart
 
 _MARKS = {Status.PASS: "✅", Status.FAIL: "❌", Status.INCONCLUSIVE: "❔", Status.INVALID: "⚠️"}
 
@@ -41,9 +41,7 @@ def render_markdown(verdict: Verdict, record: Mapping[str, Any], summary: Summar
 
 
 def _row(finding: Finding) -> list[str]:
-    scope = (
-        "" if finding.scope in ("", "all") or finding.scope in finding.objective else f" ({finding.scope})"
-    )
+    scope = f" ({apart})" if (apart := scope_apart(finding)) else ""
     observed = finding.observed_text or "not measured"
     if finding.observed == math.inf:
         observed += " (failures)"

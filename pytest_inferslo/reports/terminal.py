@@ -18,7 +18,14 @@ from pytest_inferslo.reports.causes import likely_causes, ranked_outcomes
 from pytest_inferslo.reports.figures import figures
 from pytest_inferslo.reports.page import STYLES, Column, Page
 from pytest_inferslo.reports.progress import ProgressLine
-from pytest_inferslo.reports.wording import backend_name, count, followers, percent, split_promise
+from pytest_inferslo.reports.wording import (
+    backend_name,
+    count,
+    followers,
+    percent,
+    scope_apart,
+    split_promise,
+)
 
 __all__ = ["ProgressLine", "comparison_table", "render_verdict"]
 
@@ -144,8 +151,8 @@ def _headline(page: Page, verdict: Verdict, record: Mapping[str, Any]) -> None:
 
 def _row(finding: Finding) -> list[str]:
     promise, limit = split_promise(finding.objective, finding.limit_text)
-    if finding.scope and finding.scope != "all" and finding.scope not in finding.objective:
-        promise += f"\n{finding.scope}"
+    if scope := scope_apart(finding):
+        promise += f"\n{scope}"
     observed = finding.observed_text or "not measured"
     if finding.observed == math.inf:
         observed += " (failures)"

@@ -9,7 +9,7 @@ from typing import Any
 
 from pytest_inferslo.core.metrics import METRICS, Dimension
 from pytest_inferslo.core.units import format_quantity
-from pytest_inferslo.core.verdict import Verdict
+from pytest_inferslo.core.verdict import Finding, Verdict
 
 _ASCII = str.maketrans(
     {"µ": "u", "μ": "u", "≤": "<=", "≥": ">=", "–": "-", "—": "-", "…": "...", "−": "-", "×": "x", "·": "."}
@@ -28,6 +28,12 @@ def printable(text: str, *, ascii_only: bool = False) -> str:
     if not ascii_only:
         return clean
     return clean.translate(_ASCII).encode("ascii", "backslashreplace").decode("ascii")
+
+
+def scope_apart(finding: Finding) -> str:
+    """The scope that was judged, where the objective does not say it itself (`within phase:*`); else nothing."""
+    told = re.search(rf"\bwithin\s+{re.escape(finding.scope)}(\s|$)", finding.objective)
+    return "" if finding.scope in ("", "all") or told else finding.scope
 
 
 def split_promise(objective: str, limit_text: str) -> tuple[str, str]:

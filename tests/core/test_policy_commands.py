@@ -29,6 +29,18 @@ def as_yaml(text: str) -> Any:
     return YAML(typ="safe", pure=True).load(text)
 
 
+def test_check_tells_what_a_policy_needs_and_does_not_say(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A note and no error: another policy that extends this one may say it."""
+    file = tmp_path / "a.yaml"
+    file.write_text("policy: a\nobjectives:\n  - goodput >= 95%\n  - cost_per_million_tokens <= $1\n")
+    assert main(["policy", "check", str(file)]) == 0
+    notes = capsys.readouterr().err
+    assert "a.yaml:3: goodput >= 95%: no objective says what a good request is" in notes
+    assert "a.yaml:4: cost_per_million_tokens <= $1: the policy has no 'prices'" in notes
+
+
 def test_check_tells_good_from_bad(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good, bad = tmp_path / "good.yaml", tmp_path / "bad.yaml"
     good.write_text("policy: good\nobjectives: [ttft p99 <= 250ms]\n")

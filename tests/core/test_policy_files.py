@@ -403,14 +403,21 @@ def test_a_policy_that_a_scenario_cannot_show_is_told_before_any_load(tmp_path: 
         ("e2e p99 <= 1s within stream:chta", "no stream 'chta' (it has chat)"),
         ("e2e p99 <= 150% of adapter:c within adapter:a", "no adapter 'c'"),
         ("e2e p99 <= 150% of baseline", ""),
-        ("e2e p99 <= 1s within endpoint:unknown", ""),
+        ("e2e p99 <= 1s within endpoint:new", ""),
+        ("e2e p99 <= 1s within endpoint:nwe", "the backend has no endpoint 'nwe' (it has stable, new)"),
+        ("e2e p99 <= 120% of endpoint:stabel within endpoint:new", "no endpoint 'stabel'"),
+        ("goodput >= 95%", "no objective says what a good request is"),
+        ("recovery_time <= 5s after calm", "no objective says what it recovers to"),
+        ("cost_per_million_tokens <= $1", "the policy has no 'prices'"),
     ],
 )
 def test_names_that_a_scenario_does_not_have(tmp_path: Path, objective: str, told: str) -> None:
     policy = load(tmp_path, f"policy: a\nobjectives: ['{objective}']\n")
-    found = unmeasurable(policy, streaming=True, phases=[], adapters=["a", "b", "base"], streams=["chat"])
+    names = {"adapters": ["a", "b", "base"], "streams": ["chat"], "endpoints": ["stable", "new"]}
+    found = unmeasurable(policy, streaming=True, phases=["calm"], **names)
     assert [told in line for line in found] == ([True] if told else [])
-    assert not unmeasurable(policy, streaming=True, phases=[])
+    if objective.startswith("e2e"):
+        assert not unmeasurable(policy, streaming=True, phases=["calm"]), "where the names are not known"
 
 
 MUTATIONS = ("delete", "insert", "swap", "repeat", "byte")

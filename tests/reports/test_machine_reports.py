@@ -21,6 +21,7 @@ from pytest_inferslo.reports.json_document import render_json, verdict_document
 from pytest_inferslo.reports.junit import junit_properties
 from pytest_inferslo.reports.markdown import render_markdown
 from pytest_inferslo.reports.prometheus import render_prometheus
+from pytest_inferslo.reports.wording import scope_apart
 from pytest_inferslo.storage.run_directory import RunDirectory, schema
 
 JUDGED = verdict(BREACHED, PASSED, INFINITE, UNMEASURED, OPEN, guards=(HELD, BROKEN))
@@ -56,6 +57,22 @@ def test_infinite_is_a_string_and_null_is_not_measured_alone(measured: Summary) 
 
 
 # JUnit
+
+
+def test_a_scope_is_told_unless_the_objective_says_it() -> None:
+    """Of `within phase:*`, also the one that the others are compared with."""
+    promise = "ttft p90 <= 200% of phase:one within phase:*"
+    found = [replace(PASSED, objective=promise, scope=f"phase:{name}") for name in ("one", "two")]
+    found.append(replace(PASSED, objective="ttft p90 <= 1s within phase:one for 5s", scope="phase:one"))
+    assert [scope_apart(each) for each in found] == ["phase:one", "phase:two", ""]
+    names = [name for name, _ in junit_properties(verdict(*found), RECORD) if ".objective." in name]
+    assert names[0].endswith(f"{promise} phase:one")
+
+
+def test_what_is_left_out_is_no_failure_in_a_junit_file() -> None:
+    optional = replace(UNMEASURED, optional=True)
+    values = [value for name, value in junit_properties(verdict(optional), RECORD) if ".objective." in name]
+    assert values[0].startswith("left out; observed not measured")
 
 
 def test_one_property_per_objective_and_broken_guard() -> None:
