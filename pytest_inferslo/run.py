@@ -20,6 +20,7 @@ from pytest_inferslo.core.readings import DRAIN, LOAD
 from pytest_inferslo.early_stop import EarlyStop
 from pytest_inferslo.errors import BackendDiedError, RecordError
 from pytest_inferslo.loadgen.offer import LoadGenerator, LoadInterrupted, LoadOrder, LoadResult, Progress
+from pytest_inferslo.prompt_lengths import length_notes
 from pytest_inferslo.record import Order, Record, adapter_names, completed, planned
 from pytest_inferslo.storage.readings import ReadingWriter
 from pytest_inferslo.storage.run_directory import RunDirectory
@@ -79,6 +80,8 @@ def measure(
                 early.close()
             _copy_log(server.log_path, directory.server_log)
     until = early.until_ns if early is not None else None
+    if order.locustfile is None:
+        plan = {**plan, "notes": [*plan["notes"], *length_notes(order.scenario, directory.path)]}
     directory.write_record(completed(plan, server, result, seen, watch.errors, until) | simulator)
     if interrupted is not None:
         raise KeyboardInterrupt from interrupted
