@@ -3,6 +3,9 @@
 A promise of error_rate <= 0.1 % over 30 days leaves 0.1 % of the requests to fail. A burn rate of 14.4
 spends two per cent of that in an hour. A rule fails where both of its windows, ending in the same second,
 burn faster than its rate: the long one shows that it matters, the short one that it still goes on.
+
+One failure of sixty requests is 1.7 %. So a burn breaks the rule only where the long window refutes, by its counts,
+that the share of failures is under the rate; and the rule is kept only where each end has a window that proves it.
 """
 
 from __future__ import annotations
@@ -44,35 +47,45 @@ def _rule_finding(budget: ErrorBudget, rule: BurnRule, pool: Pool, rules: Rules)
 
 def _evidence(budget: ErrorBudget, rule: BurnRule, pool: Pool, rules: Rules) -> Evidence:
     allowed = budget.objective.limit.offset
-    rates: list[Array] = []
-    trials = 0
-    for ratio in pool.ratios("error_rate", ALL):
-        trials += ratio.trials
-        if len(ratio.slot_trials) >= rule.long:
-            rates.append(_both(ratio.slot_hits, ratio.slot_trials, rule) / allowed)
-    if not rates:
+    ratios = pool.ratios("error_rate", ALL)
+    trials = sum(ratio.trials for ratio in ratios)
+    ends = [_ends(r.slot_hits, r.slot_trials, rule) for r in ratios if len(r.slot_trials) >= rule.long]
+    if not ends:
         reason = f"the run is shorter than the window of {_time(rule.long)}"
         return Evidence(Status.INCONCLUSIVE, None, trials, reason=reason)
-    seen = np.concatenate(rates)
-    seen = seen[np.isfinite(seen)]
-    if not len(seen):
+    long_hits, long_trials, short_hits, short_trials = np.concatenate(ends, axis=1)
+    if not long_trials.any():
         return not_measured(f"no request in any window of {_time(rule.long)}")
-    worst = float(np.max(seen))
-    status = Status.PASS if worst < rule.rate else Status.FAIL
-    spent = sum(r.hits for r in pool.ratios("error_rate", ALL)) / max(1, trials) / allowed
-    share = spent * pool.seconds(ALL) / budget.period
-    return Evidence(
-        status, worst, trials, reason=f"this run spent {100 * share:.3g} % of the budget of the period"
-    )
+    burns = np.minimum(_share(long_hits, long_trials), _share(short_hits, short_trials)) / allowed
+    worst = int(np.argmax(burns))
+    spent = sum(r.hits for r in ratios) / max(1, trials) / allowed * pool.seconds(ALL) / budget.period
+    reason = f"this run spent {100 * spent:.3g} % of the budget of the period"
+    kept = 1 - rule.rate * allowed
+    burning = burns >= rule.rate
+    refuted = rules.stricter(len(burns)).refutes(long_trials - long_hits, long_hits, kept)
+    proved = rules.proves(long_trials - long_hits, long_hits, kept)
+    proved = proved | rules.proves(short_trials - short_hits, short_hits, kept)
+    status = Status.PASS
+    if (burning & refuted).any():
+        status = Status.FAIL
+    elif burning.any():
+        status = Status.INCONCLUSIVE
+        reason = f"{long_hits[worst]} of {long_trials[worst]} requests failed: too few to tell; {reason}"
+    elif not proved.all():
+        status = Status.INCONCLUSIVE
+        reason = f"{int((~proved).sum())} of {len(burns)} windows hold too few requests to prove it; {reason}"
+    return Evidence(status, float(burns[worst]), trials, reason=reason)
 
 
-def _both(hits: Array, trials: Array, rule: BurnRule) -> Array:
-    """Where the long window is full, the lower error rate of the two windows that end there; NaN where the long one
-    had no request, which says nothing."""
-    asked = sliding([trials], rule.long)
-    long = np.where(asked > 0, sliding([hits], rule.long) / np.maximum(1, asked), np.nan)
-    short = sliding([hits], rule.short) / np.maximum(1, sliding([trials], rule.short))
-    return np.minimum(long, short[rule.long - rule.short :])
+def _ends(hits: Array, trials: Array, rule: BurnRule) -> Array:
+    """Failures and requests of the long window and of the short one, where both are full and end together."""
+    long = [sliding([each], rule.long) for each in (hits, trials)]
+    short = [sliding([each], rule.short)[rule.long - rule.short :] for each in (hits, trials)]
+    return np.array([*long, *short])
+
+
+def _share(hits: Array, trials: Array) -> Array:
+    return hits / np.maximum(1, trials)
 
 
 def _time(seconds: int) -> str:

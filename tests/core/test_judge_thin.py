@@ -162,6 +162,28 @@ def test_a_quiet_stretch_of_a_queue_proves_no_mean(seed: int) -> None:
     assert only(verdict_of("ttft mean <= 40ms", rows, record)).status is FAIL
 
 
+@pytest.mark.parametrize(
+    ("rate", "failures", "status", "told"),
+    [
+        (1, 0, INCONCLUSIVE, "too few requests to prove it"),
+        (1, 1, INCONCLUSIVE, "1 of 60 requests failed: too few to tell"),
+        (1, 20, FAIL, "of the budget"),
+        (20, 0, PASS, "of the budget"),
+        (20, 1, PASS, "of the budget"),
+    ],
+)
+def test_a_budget_is_kept_or_spent_by_enough_requests(
+    rate: int, failures: int, status: Status, told: str
+) -> None:
+    """14.4 times 0.1 %: one failure of sixty is more, and proves nothing."""
+    burn = [{"rate": 14.4, "long": "1m", "short": "10s"}]
+    policy = policy_of(error_budget={"objective": "error_rate <= 0.1%", "period": "30d", "burn": burn})
+    n = 120 * rate
+    outcome = np.where((np.arange(n) >= n // 2) & (np.arange(n) < n // 2 + failures), 15, 0)
+    found = only(verdict_of(policy, rows_of([10.0] * n, rate=rate, outcome=outcome), record_of(120, n)))
+    assert (found.status, told in found.reason) == (status, True), found.reason
+
+
 def test_an_outage_breaks_a_window_of_errors_however_alike_its_failures() -> None:
     outcome = np.where((np.arange(6_000) // 100 >= 20) & (np.arange(6_000) // 100 < 26), 15, 0)
     found = only(verdict_of("error_rate < 5% for 30s", rows_of([10.0] * 6_000, outcome=outcome)))
