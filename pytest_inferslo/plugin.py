@@ -14,7 +14,7 @@ from pytest_inferslo.collection import options_of, refuse_unmeasured
 from pytest_inferslo.fixtures import backend, close_rig, offer_load
 from pytest_inferslo.options import add_options
 from pytest_inferslo.place import told, unoffered
-from pytest_inferslo.session import RUNS, SessionVerdicts, annotate
+from pytest_inferslo.session import REFUSAL, RUNS, SessionVerdicts, annotate
 
 __all__ = ["backend", "offer_load"]
 
@@ -61,6 +61,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
+    try:
+        _check_before_any_load(session)
+    except pytest.UsageError as error:
+        session.config.stash[REFUSAL] = str(error)
+        raise
+
+
+def _check_before_any_load(session: pytest.Session) -> None:
     refuse_unmeasured(session.items)
     loads = [item for item in session.items if "offer_load" in getattr(item, "fixturenames", ())]
     if loads:

@@ -25,6 +25,9 @@ TRIES = pytest.StashKey[dict[str, list[dict[str, Any]]]]()
 #: What the end of the session should say about runs that have no verdict, and about the end of the servers.
 NOTES = pytest.StashKey[list[str]]()
 
+#: Why nothing was begun.
+REFUSAL = pytest.StashKey[str]()
+
 _OF_WORKER = "inferslo"  # where an xdist worker tells its controller what it collected
 
 EXIT_INCONCLUSIVE = 8
@@ -144,6 +147,8 @@ class SessionVerdicts:
             self._named |= told["named"]
             self._collected |= set(told["collected"])
             self._notes += told["notes"]
+            if told["refusal"] is not None:  # a worker of xdist has nobody else to tell
+                raise pytest.UsageError(told["refusal"])
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
         self._collected |= {scenario_name(item) for item in items}
@@ -162,8 +167,12 @@ class SessionVerdicts:
         self._notes += [*self._config.stash.get(REMARKS, []), *self._config.stash.get(NOTES, [])]
         if hasattr(self._config, "workerinput"):
             output: dict[str, Any] = self._config.workeroutput  # type: ignore[attr-defined]  # of xdist
-            told = {"named": self._named, "collected": sorted(self._collected), "notes": self._notes}
-            output[_OF_WORKER] = told
+            output[_OF_WORKER] = {
+                "named": self._named,
+                "collected": sorted(self._collected),
+                "notes": self._notes,
+                "refusal": self._config.stash.get(REFUSAL, None),
+            }
             return
         self._missing = self._not_evaluated()
         if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) and self._missing:

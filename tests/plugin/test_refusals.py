@@ -48,6 +48,14 @@ def test_options(project, arguments, says):
     refused(pytester, *arguments).fnmatch_lines([says])
 
 
+def test_under_xdist_the_refusal_is_told_as_ever(project):
+    said = refused(
+        project(test=SKIPPED.replace("@pytest.mark.skip\n", "")), "-n", "1", "--slo-policy=nowhere"
+    )
+    said.fnmatch_lines(["ERROR: nowhere: there is no such policy*"])
+    said.no_fnmatch_line("*INTERNALERROR*")
+
+
 def test_what_one_of_several_backends_needs_may_be_given(project):
     arguments = ["--backend=sim", "--backend=http://127.0.0.1:1", "--server-pid=1"]
     assert run(project(test=SKIPPED), *arguments).ret == 0
