@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 import orjson
 
-from pytest_inferslo.errors import PolicyError, Problem, ScriptError
+from pytest_inferslo.errors import PolicyError, Problem, ScriptError, UsageError
 from pytest_inferslo.servers.script import Script
 from pytest_inferslo.servers.script_reader import read_script
 from pytest_inferslo.servers.scripted import Played, ScriptedServer
@@ -36,7 +36,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.check:
         print(f"{arguments.file}: {len(script.rules)} answers")
         return 0
-    asyncio.run(_serve(script, arguments))
+    try:
+        asyncio.run(_serve(script, arguments))
+    except (OSError, OverflowError) as error:  # the latter of a port that is none
+        raise UsageError(f"cannot serve on {arguments.host} port {arguments.port}: {error}") from None
     return 0
 
 

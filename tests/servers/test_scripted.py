@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_inferslo.cli import main
 from pytest_inferslo.servers.scripted import ScriptedServer, scripted
 from pytest_inferslo.servers.scripted_cli import load_script
 
@@ -240,3 +241,26 @@ def test_the_command_names_a_mistake_and_starts_nothing(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 4
     assert "bad.yaml:2:" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        (["script-server", "s.yaml"], "cannot serve on 127.0.0.1"),
+        (["simulate"], "cannot listen on 127.0.0.1"),
+    ],
+    ids=["script-server", "simulate"],
+)
+def test_a_port_that_cannot_be_had_is_told(
+    command: list[str],
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "s.yaml").write_text("answers:\n- steps: [hang]\n")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        for port in (99999, taken.getsockname()[1]):
+            assert main([*command, "--port", str(port)]) == 4
+            assert f"{says} port {port}: " in capsys.readouterr().err

@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
     settings = Settings(profile, args.model, adapters, args.seed, script, args.api_key)
     try:
         return asyncio.run(serve(settings, args.host, args.port))
-    except OSError as error:
+    except (OSError, OverflowError) as error:  # the latter of a port that is none
         print(f"simulated server: cannot listen on {args.host} port {args.port}: {error}", file=sys.stderr)
         return 4
 
