@@ -80,7 +80,7 @@ def _weighted(pass_at: float, scored: Sequence[Scored], details: dict[str, Any])
     total = sum(one.weight for one in counted)
     sure = sum(one.weight for one in counted if one.finding.status is Status.PASS)
     possible = sure + sum(one.weight for one in counted if one.finding.status is Status.INCONCLUSIVE)
-    low, high = (sure / total, possible / total) if total else (0.0, 0.0)
+    low, high = (sure / total, possible / total) if total else (0.0, 1.0)  # nothing was measured
     details["score"] = {"low": low, "high": high, "pass_at": pass_at}
     return Status.PASS if low >= pass_at else Status.INCONCLUSIVE if high >= pass_at else Status.FAIL
 

@@ -33,7 +33,9 @@ def render_markdown(verdict: Verdict, record: Mapping[str, Any], summary: Summar
         *_bullets("Why", _reasons(verdict)),
         *_bullets("Likely cause", [_cell(cause) for cause in likely_causes(verdict, record, summary)]),
         *_bullets("Notes", [_cell(note) for note in verdict.notes]),
-        *_folded("Requests", _outcomes(record, summary)),
+        *_folded(
+            "Requests of the last run" if len(verdict.run_ids) > 1 else "Requests", _outcomes(record, summary)
+        ),
         *(_folded("Figures", _figures(summary, record)) if summary is not None else []),
         f"Run {', '.join(_code(run_id) for run_id in verdict.run_ids) or 'unknown'}",
     ]

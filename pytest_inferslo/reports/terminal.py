@@ -69,7 +69,7 @@ def render_verdict(
     if verdict.guards and all(guard.ok for guard in verdict.guards):
         page.gap()
         page.line(f"Measurement valid: all {len(verdict.guards)} guards hold")
-    _requests(page, record, summary)
+    _requests(page, record, summary, len(verdict.run_ids))
     _items(page, "Notes", [*verdict.notes, *(n for n in record.get("notes") or () if n not in verdict.notes)])
     _where(page, verdict, record)
     return page.text()
@@ -146,6 +146,8 @@ def _headline(page: Page, verdict: Verdict, record: Mapping[str, Any]) -> None:
     if verdict.status is Status.INVALID:
         proven = "the measurement cannot be trusted, so nothing is proven"
     length = f"{seconds:g} s {'asked for' if cut_short(record) else 'measured'}"
+    if len(verdict.run_ids) > 1:
+        length = f"{len(verdict.run_ids)} runs, the last: {length}"
     page.line(f"{proven}; {length}, seed {record.get('seed', 'unknown')}")
 
 
@@ -226,9 +228,10 @@ def _broken(page: Page, verdict: Verdict) -> None:
         page.line(followed, indent=2, hang=2)
 
 
-def _requests(page: Page, record: Mapping[str, Any], summary: Summary | None) -> None:
+def _requests(page: Page, record: Mapping[str, Any], summary: Summary | None, repeats: int) -> None:
     counts = vars(summary.counts()) if summary is not None else record["counts"]
     scope = "in the window" if summary is not None else "in the run"
+    scope += " of the last run" if repeats > 1 else ""
     parts = [
         f"{count(counts[name])} {name.replace('_', ' ')}"
         for name in ("succeeded", "failed", "unfinished", "never_sent")

@@ -184,6 +184,14 @@ def test_a_budget_is_kept_or_spent_by_enough_requests(
     assert (found.status, told in found.reason) == (status, True), found.reason
 
 
+def test_a_score_of_nothing_is_open() -> None:
+    promise = {"objective": "gpu_memory peak <= 90%", "optional": True}
+    assert (
+        verdict_of(policy_of(promise, rubric={"pass_at": "75%"}), rows_of([10.0] * 600)).status
+        is INCONCLUSIVE
+    )
+
+
 def test_an_outage_breaks_a_window_of_errors_however_alike_its_failures() -> None:
     outcome = np.where((np.arange(6_000) // 100 >= 20) & (np.arange(6_000) // 100 < 26), 15, 0)
     found = only(verdict_of("error_rate < 5% for 30s", rows_of([10.0] * 6_000, outcome=outcome)))

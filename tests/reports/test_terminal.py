@@ -77,6 +77,9 @@ def test_everything_that_was_judged_is_there(measured: Summary) -> None:
     lines = text.splitlines()
     assert lines[0] == "FAIL: test_bursty on vllm 0.32.0, policy interactive-chat"
     assert lines[1] == "1 of 3 objectives proven at 99% confidence; 60 s measured, seed 0"
+    twice = render_verdict(replace(verdict(*ALL), run_ids=("a", "b")), RECORD, measured)
+    assert "2 runs, the last: 60 s measured, seed 0" in words(twice)
+    assert "Requests in the window of the last run: 3,600 intended" in words(twice)
     row = next(line for line in lines if line.startswith("ttft p99"))
     assert row.split() == ["ttft", "p99", "<=", "250ms", "312.4ms", "3,600", "FAIL"]
     assert re.search(r"^ +290ms to 341ms +eff\. 812$", text, re.MULTILINE)
