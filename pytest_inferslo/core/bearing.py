@@ -9,6 +9,10 @@ q ** 0.43, which any latency with a tail no heavier than an exponential one exce
 survival S satisfies S(u x) >= S(x) ** u for u < 1 (increasing failure rate on average; Barlow and Proschan 1975,
 chapter 4). Busy queues have such tails. With q = 1 % that is 14 %, which takes about 40 independent requests
 instead of some 500. It is a second condition and never proves anything alone.
+
+A lower percentile (under p95) speaks of the level of a run more than of its tail, and q ** 0.43 allows too much to
+tell. So it must hold without any more doubt: at the limit, counted as much alike as the values are, and no less than
+an AR(1) of the seconds makes of them; or at 0.43 of the limit as it stands, far from which nothing matters.
 """
 
 from __future__ import annotations
@@ -26,6 +30,8 @@ from pytest_inferslo.core.statistics import Clustering, share_clustering
 #: Times the doubt that a run of its planned length may leave here. One that is looked at every second has no more
 #: than its proof had.
 _DOUBT = 5
+#: Percentiles under this speak of the level of a run.
+_OF_LEVEL = 0.95
 
 
 class Bearing:
@@ -51,7 +57,8 @@ class Bearing:
         self._share = share
         self._lower = limit * LOWER_LIMIT if upper else None
         self._width = width
-        self.rules = rules if rules.anytime else rules.laxer(_DOUBT)
+        self._of_level = share < _OF_LEVEL
+        self.rules = rules if rules.anytime or self._of_level else rules.laxer(_DOUBT)
 
     def holds(self) -> bool:
         at_limit = self._proves(self._trials.bad, self.worth, self._share)
@@ -64,13 +71,14 @@ class Bearing:
             return True
         alike = share_clustering(slots_over(self._found, self._lower), self._trials.all_trials, self._strata)
         over = [each.slot_over(self._lower) + each.slot_failures for each in self._found]
-        below = self._proves(over, self._worth(alike), 1 - (1 - self._share) ** LOWER_LIMIT)
+        share = self._share if self._of_level else 1 - (1 - self._share) ** LOWER_LIMIT
+        below = self._proves(over, self._worth(alike), share)
         return bool((at_limit | below).all())
 
     @property
     def worth(self) -> float:
         """What one request is worth in independent ones, if they are as much alike as their values."""
-        return self._worth(level_clustering(self._found, self._strata))
+        return self._worth(level_clustering(self._found, self._strata, lasting=self._of_level))
 
     def _worth(self, alike: Clustering) -> float:
         return min(discount([alike], self.rules.confidence), self._trials.most)

@@ -55,11 +55,11 @@ def slots_over(found: Sequence[Seconds], limit: float) -> Array:
     return np.concatenate([d.slot_over(limit) + d.slot_failures for d in found])
 
 
-def level_clustering(found: Sequence[Seconds], strata: Array) -> Clustering:
-    """How alike neighbours are in the values themselves."""
+def level_clustering(found: Sequence[Seconds], strata: Array, *, lasting: bool = False) -> Clustering:
+    """How alike neighbours are in the values themselves; `lasting` as in statistics.mean_clustering."""
     counts = np.concatenate([d.slot_count for d in found])
     totals = np.concatenate([d.slot_total for d in found])
-    return statistics.mean_clustering(totals, counts, _variance(found), strata)
+    return statistics.mean_clustering(totals, counts, _variance(found), strata, lasting=lasting)
 
 
 def near_the_limit(found: Sequence[Seconds], limit: float) -> bool:

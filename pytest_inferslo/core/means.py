@@ -8,7 +8,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pytest_inferslo.core.statistics import Floats, block_length, block_sums, student, sum_variance
+from pytest_inferslo.core.statistics import (
+    Floats,
+    block_length,
+    block_sums,
+    persistence,
+    student,
+    sum_variance,
+)
 
 #: Fewest blocks from which a variance is taken at all.
 FEWEST_BLOCKS = 5
@@ -37,25 +44,13 @@ def mean_bounds(
     blocks = len(totals) // block
     if blocks < FEWEST_BLOCKS:
         return None
-    swings, lasting = _persistence(residuals)
+    swings, lasting = persistence(residuals)
     deviation = math.sqrt(max(sum_variance(residuals, block), lasting)) / float(counts.sum())
     independent = max(2.0, min(blocks, swings))
     above = 1 - (1 - confidence) / _DOUBTS_ABOVE
     low, high = _bootstrap(totals, counts, block, confidence, above)
     down, up = (student(independent, level) * deviation for level in (confidence, above))
     return min(mean - down, low), max(_raised(mean, up), high), blocks
-
-
-def _persistence(residuals: Floats) -> tuple[float, float]:
-    """Independent slots in a series of mean 0, taken for an AR(1), and the variance of its sum.
-
-    Short series show too little correlation; Kendall (1954) gives the bias as -(1 + 3 r) / n.
-    """
-    n, variance = len(residuals), float(residuals @ residuals)
-    correlation = float(residuals[1:] @ residuals[:-1]) / variance if variance > 0 else 0.0
-    correlation = min(max(correlation + (1 + 3 * correlation) / n, 0.0), 0.99)
-    inflation = (1 + correlation) / (1 - correlation)
-    return n / inflation, variance * inflation
 
 
 def _raised(mean: float, by: float) -> float:
