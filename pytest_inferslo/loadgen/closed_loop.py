@@ -3,22 +3,47 @@
 from __future__ import annotations
 
 import heapq
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
 from pytest_inferslo.core.arrivals import ClosedLoop
+from pytest_inferslo.core.samples import Outcome
 from pytest_inferslo.loadgen.connection import Connection
 from pytest_inferslo.loadgen.ending import Ending
 from pytest_inferslo.loadgen.engine import Engine, clock
+from pytest_inferslo.loadgen.order import WorkerRecord
+from pytest_inferslo.loadgen.recorder import Recorder
 from pytest_inferslo.loadgen.workload import Workload
 
-_NEVER = 1 << 62
+#: From a request that could not be sent to its user's next one.
+_PAUSE_NS: Final = 10_000_000
 
 
 class ClosedLoopEngine(Engine):
     """A request is due when its user's last one ended, plus the think time; latencies start there."""
 
-    def __init__(self, loop: Any, workload: Workload, *rest: Any, **options: Any) -> None:
-        super().__init__(loop, workload, *rest, **options)
+    def __init__(
+        self,
+        loop: Any,
+        workload: Workload,
+        recorder: Recorder,
+        record: WorkerRecord,
+        on_end: Callable[[], None],
+        *,
+        share: int = 1,
+        kernel_stamps: bool = True,
+        spin: bool = False,
+    ) -> None:
+        super().__init__(
+            loop,
+            workload,
+            recorder,
+            record,
+            on_end,
+            share=share,
+            kernel_stamps=kernel_stamps,
+            spin=spin,
+        )
         arrivals = workload.scenario.shape
         assert isinstance(arrivals, ClosedLoop)
         self._arrivals = arrivals
@@ -27,6 +52,7 @@ class ClosedLoopEngine(Engine):
         self._seed = workload.scenario.seed
         self._end = workload.schedule.end
         self._waiting: list[tuple[int, int]] = []  # due, row
+        self._begun = False
         self._stopped = False
         self._next: list[int] = []  # rows that are due now
         self._run_callback = loop.run_callback
@@ -36,6 +62,7 @@ class ClosedLoopEngine(Engine):
         self.pool.warm(len(self.workload))
 
     def _begin(self) -> None:
+        self._begun = True
         for row in range(len(self.workload)):
             self._wait(row)
 
@@ -46,8 +73,8 @@ class ClosedLoopEngine(Engine):
             self._pacer.arm(due)
 
     def _arrivals_due(self) -> None:
-        waiting = self._waiting
-        while waiting and waiting[0][0] <= clock():
+        waiting, now = self._waiting, clock()
+        while waiting and waiting[0][0] <= now:
             self._send(heapq.heappop(waiting)[1])
         if waiting:
             self._pacer.arm(waiting[0][0])
@@ -56,7 +83,8 @@ class ClosedLoopEngine(Engine):
             self._finish_when_done()
 
     def _all_sent(self) -> bool:
-        return not self._waiting and not self._next
+        # a connection that fails ahead of the load does not end it
+        return (self._begun or self._stopped) and not self._waiting and not self._next
 
     def _leave_rest(self, reason: str) -> None:
         """A user that still thinks has not asked: nothing of it is missing."""
@@ -92,26 +120,25 @@ class ClosedLoopEngine(Engine):
             self._send(row)
         self._finish_when_done()
 
-    def _fail_unsent(self, row: int, *rest: Any) -> None:
-        super()._fail_unsent(row, *rest)
+    def _fail_unsent(self, row: int, prompt_hash: int, outcome: Outcome, detail: str) -> None:
+        super()._fail_unsent(row, prompt_hash, outcome, detail)
         self._follow_later(row)
 
-    def connect_failed(self, connection: Connection, *rest: Any) -> None:
+    def connect_failed(self, connection: Connection, outcome: Outcome, detail: str) -> None:
         row = connection.row if connection.busy else None
-        following = None if row is None else self._following(row, clock())
-        if following is not None:
-            self._wait(following)
-        super().connect_failed(connection, *rest)
+        if row is not None:
+            self._follow_later(row)
+        super().connect_failed(connection, outcome, detail)
 
     def broke(self, connection: Connection, error: Exception) -> None:
-        row = connection.row if connection.busy and connection.reply.outcome is None else None
+        row = connection.row if connection.busy else None
         super().broke(connection, error)
         if row is not None:
             self._follow_later(row)
 
     def _follow_later(self, row: int) -> None:
-        """Through the pacer: a request that failed at once must not recurse into the next."""
-        following = self._following(row, clock())
+        """After a pause: users whose requests fail at once would leave the loop no time for those of others."""
+        following = self._following(row, clock() + _PAUSE_NS)
         if following is not None:
             self._wait(following)
 

@@ -10,7 +10,7 @@ import _socket
 import errno
 import socket
 import time
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from pytest_inferslo.core.samples import ABSENT, Outcome
 from pytest_inferslo.loadgen.ending import Ending
@@ -18,11 +18,11 @@ from pytest_inferslo.loadgen.reply import Reply
 from pytest_inferslo.loadgen.stamps import ANCILLARY_SIZE, Stamps, unpack_timespec
 from pytest_inferslo.loadgen.target import Address, Target
 
-READ_SIZE = 65536
+READ_SIZE: Final = 65536
 _READ, _WRITE = 1, 2
-_SECOND = 1_000_000_000
+_SECOND: Final = 1_000_000_000
 
-clock = time.monotonic_ns
+clock: Final = time.monotonic_ns
 
 
 class Owner(Protocol):
@@ -232,7 +232,7 @@ class Connection:
                 self.owner.answered(self)
             return
         # the first read of an answer, which often holds all of it
-        ending = reply.at_once(data)
+        ending = None if self._unsent else reply.at_once(data)
         if ending is not None:
             self.owner.answered_at_once(self, ending, t)
         elif reply.feed(data, t):
@@ -266,6 +266,10 @@ class Connection:
             and self.sent - self.idle_since >= _SECOND
             and now - self.sent <= 100_000_000
         )
+
+    def reusable(self) -> bool:
+        """After an answer: not where the server answered before it had read all of the request."""
+        return self.reply.keep_alive and not self._unsent
 
     def released(self) -> None:
         """The answer is recorded: ready for the next request."""

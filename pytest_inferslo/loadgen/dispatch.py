@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from typing import Any
+from typing import Any, Final
 
 from pytest_inferslo.core.samples import ABSENT, Outcome
 from pytest_inferslo.loadgen.connection import Connection
@@ -20,7 +20,7 @@ from pytest_inferslo.loadgen.reply import Reply
 from pytest_inferslo.loadgen.stamps import Stamps
 from pytest_inferslo.loadgen.workload import Workload
 
-clock = time.monotonic_ns
+clock: Final = time.monotonic_ns
 
 
 class Dispatch:
@@ -137,7 +137,7 @@ class Dispatch:
 
     def _settle(self, connection: Connection) -> None:
         self._record(connection)
-        if connection.reply.keep_alive:
+        if connection.reusable():
             connection.released()
             connection.target.idle.append(connection)
         else:
@@ -166,7 +166,7 @@ class Dispatch:
     def broke(self, connection: Connection, error: Exception) -> None:
         text = f"{type(error).__name__}: {error}"
         self.error(f"fault of the load engine: {text}")
-        if connection.busy and connection.reply.outcome is None:
+        if connection.busy:
             connection.reply.give_up(Outcome.CLIENT_ERROR, text, clock())
             self._record(connection)
         self.pool.drop(connection)

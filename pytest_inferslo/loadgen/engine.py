@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from pytest_inferslo.core.samples import Outcome
 from pytest_inferslo.loadgen.connection import Connection
@@ -21,13 +21,13 @@ from pytest_inferslo.loadgen.pacing import pacer
 from pytest_inferslo.loadgen.recorder import Recorder
 from pytest_inferslo.loadgen.workload import Workload
 
-_TICK_SECONDS = 0.01
+_TICK_SECONDS: Final = 0.01
 #: With less than this to the next arrival, the loop does nothing that can wait.
-_SLACK_NS = 100_000
+_SLACK_NS: Final = 100_000
 #: Requests that are kept ready during a load.
-_READY = 512
-_SECOND = 1_000_000_000
-_NEVER = 1 << 62
+_READY: Final = 512
+_SECOND: Final = 1_000_000_000
+_NEVER: Final = 1 << 62
 
 
 class Engine(Dispatch):
@@ -178,7 +178,7 @@ class Engine(Dispatch):
             self.answered(connection)
 
     def _finish_when_done(self) -> None:
-        if self.in_flight or self._ended or not self._all_sent():
+        if self.in_flight > 0 or self._ended or not self._all_sent():
             return
         self._ended = True
         self._running = False

@@ -36,6 +36,16 @@ class Peer:
         self.served += 1
         return body
 
+    def head(self) -> bytes:
+        """The next request's line and headers, its body unread; nothing when the client has closed."""
+        lines = []
+        while (line := self._file.readline()) not in (b"\r\n", b""):
+            lines.append(line)
+        return b"".join(lines)
+
+    def skip(self, size: int) -> None:
+        self._file.read(size)
+
     def send(self, data: bytes) -> None:
         self.sock.sendall(data)
 

@@ -410,3 +410,39 @@ def test_a_fault_of_the_engine_ends_the_load_and_is_told(load: Any) -> None:
         with pytest.raises(LoadError, match="Integer exceeds 64-bit range"):
             load.generator.offer(order)
         assert load(server.url).outcomes == {"SUCCESS": 20}
+
+
+def test_a_closed_loop_outlives_connections_that_fail_before_it_begins(load: Any) -> None:
+    """One of two endpoints is down: connections are opened ahead of the load, and those fail."""
+    with RawServer(answer_all()) as server:
+        offered = load(server.url, "http://127.0.0.1:9", arrivals=concurrency(4, think=0.02), duration=0.5)
+    assert set(offered.outcomes) == {"SUCCESS", "CONNECT_REFUSED"}
+    assert min(offered.outcomes.values()) > 5
+
+
+def test_users_whose_requests_fail_at_once_leave_time_for_the_others(load: Any) -> None:
+    """A name that does not resolve fails without a wait: its users ask again after a pause."""
+    with RawServer(answer_all()) as server:
+        offered = load(server.url, "http://no.such.name.invalid:9", arrivals=concurrency(4), duration=0.6)
+    assert set(offered.outcomes) == {"SUCCESS", "CONNECT_ERROR"}
+    assert offered.outcomes["CONNECT_ERROR"] <= 4 * 60 + 4
+    assert offered.outcomes["SUCCESS"] > 60
+
+
+def test_a_request_that_was_answered_before_it_was_sent_whole_ends_its_connection(load: Any) -> None:
+    """The rest of it must not be lost, nor the next request be mixed with it."""
+    heads: list[bytes] = []
+
+    def answers_early(peer: Peer) -> None:
+        while head := peer.head():
+            heads.append(head.split(b" ", 1)[0])
+            peer.send(ANSWER)
+            time.sleep(0.8)
+            peer.skip(int(head.lower().partition(b"content-length: ")[2].split()[0]))
+
+    with RawServer(answers_early) as server:
+        offered = load(
+            server.url, arrivals=constant("4/s"), duration=1.0, extra_body={"pad": "x" * 20_000_000}
+        )
+    assert offered.outcomes == {"SUCCESS": 4}
+    assert heads == [b"POST"] * 4
