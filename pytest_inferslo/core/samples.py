@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-ABSENT = -1
+ABSENT: Final = -1
 
 
 class Outcome(IntEnum):

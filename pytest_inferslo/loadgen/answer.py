@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from pytest_inferslo.core.samples import ABSENT, Outcome
 
 #: What an event brought, as returned by Dialect.read_event.
-NO_OUTPUT, REASONING, CONTENT = 0, 1, 2
+NO_OUTPUT: Final = 0
+REASONING: Final = 1
+CONTENT: Final = 2
 
 #: Finish reasons that mean "this is the whole answer". Not `content_filter`: there the reader got less.
 GOOD_FINISH = frozenset(
@@ -78,7 +80,11 @@ class Answer:
             self.reasoning_tokens = _count(details.get("reasoning_tokens"), self.reasoning_tokens)
 
     def same_as(self, other: Answer) -> bool:
-        return all(getattr(self, name) == getattr(other, name) for name in Answer.__slots__)
+        return self._facts() == other._facts()
+
+    def _facts(self) -> tuple[Any, ...]:
+        tokens = (self.prompt_tokens, self.cached_tokens, self.output_tokens, self.reasoning_tokens)
+        return self.choices, self.completed, self.failure, self.detail, tokens
 
     def count(self, prompt: int, cached: int, output: int, reasoning: int) -> None:
         """Token counts that were said, ABSENT for those that were not."""

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
+from typing import Final
 
 import httptools
 
@@ -93,7 +94,7 @@ def head_of(raw: bytes) -> Head:
 
 
 #: A head that was parsed before, by its bytes, or None.
-known_head = _heads.get
+known_head: Final = _heads.get
 
 
 def _parse_head(raw: bytes) -> Head:
@@ -159,4 +160,4 @@ class _ChunkSizes(dict[bytes, int]):
         return size
 
 
-CHUNK_SIZES = _ChunkSizes()
+CHUNK_SIZES: Final = _ChunkSizes()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import Final
 
 from pytest_inferslo.core.samples import ABSENT, Outcome
 from pytest_inferslo.loadgen.answer import Answer
@@ -16,7 +17,13 @@ from pytest_inferslo.loadgen.framing import (
     head_of,
 )
 
-_HEAD, _LENGTH, _SIZE, _CHUNK, _CHUNK_END, _TRAILER, _CLOSE = range(7)
+_HEAD: Final = 0
+_LENGTH: Final = 1
+_SIZE: Final = 2
+_CHUNK: Final = 3
+_CHUNK_END: Final = 4
+_TRAILER: Final = 5
+_CLOSE: Final = 6
 _UNCHUNKED = (_LENGTH, _CLOSE)
 
 

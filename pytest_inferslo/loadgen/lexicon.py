@@ -19,6 +19,7 @@ proven is parsed.
 from __future__ import annotations
 
 import re
+from typing import Final
 
 import orjson
 
@@ -35,10 +36,10 @@ _FIRST_CREDIT = 32
 _MOST_CREDIT = 64
 _HITS_PER_PROOF = 8
 
-_NOT_TEXT = re.compile(rb'[\x00-\x1f"\\]')
-_OBJECT = b"data: {"
+_NOT_TEXT: Final = re.compile(rb'[\x00-\x1f"\\]')
+_OBJECT: Final = b"data: {"
 _PLAIN = rb'"[ !#-\[\]-~]*"'
-_OPENING = re.compile(
+_OPENING: Final = re.compile(
     rb'data: \{(?:"id":%b,(?:"object":"(?:chat\.completion\.chunk|text_completion)",)?(?:"created":\d{1,18},)?)?'
     % _PLAIN
 )
@@ -108,13 +109,13 @@ class Lexicon:
                     return shape.said
         return self.silent.get(rest) if outputs else None
 
-    def text_of(self, rest: bytes) -> slice | None:
-        """Where the text of an output event of a known shape stands; None where there is none."""
+    def text_of(self, rest: bytes) -> tuple[int, int] | None:
+        """Where the text of an output event of a known shape begins and ends; None where there is none."""
         for mark in self.used_marks:
             at = rest.find(mark) + len(mark)
             end = rest.find(b'"', at)
             if at >= len(mark) and any(shape.after == rest[end:] for shape in self.shapes.get(rest[:at], ())):
-                return slice(at, end)
+                return at, end
         return None
 
     def is_plain(self, text: bytes) -> bool:
@@ -193,7 +194,7 @@ def opening_of(data: bytes, begin: int = 0) -> bytes:
     return match.group() if match else _OBJECT
 
 
-is_opening = _OPENING.fullmatch
+is_opening: Final = _OPENING.fullmatch
 
 
 def _is_text(between_quotes: bytes) -> bool:

@@ -16,16 +16,18 @@ left untouched for the general reader.
 from __future__ import annotations
 
 import re
+from typing import Final
 
 from pytest_inferslo.loadgen.answer import NO_OUTPUT
 from pytest_inferslo.loadgen.framing import CHUNK_SIZES
 from pytest_inferslo.loadgen.lexicon import Lexicon, Said, opening_of
 
 #: `Part.following`, where no chunk's size is announced.
-END_OF_READ, END_OF_ANSWER = -1, 0
+END_OF_READ: Final = -1
+END_OF_ANSWER: Final = 0
 
 _MOST_PIECES = 4096
-_EVENT_END = b"\n\n\r\n"
+_EVENT_END: Final = b"\n\n\r\n"
 _AFTER = re.compile(rb"([1-9a-f][0-9a-f]{0,7})\r\n|(e\r\ndata: \[DONE\]\n\n\r\n)?(0\r\n\r\n)?")
 
 
@@ -63,6 +65,8 @@ class Phrasebook:
         END_OF_ANSWER.
         """
         start = data.find(b"\n", begin) + 1
+        if start < begin + 3:  # a digit at least, and the line's end
+            return None
         size = CHUNK_SIZES.get(data[begin : start - 2], 0)
         if not opening:
             opening = opening_of(data, start)
@@ -81,9 +85,8 @@ class Phrasebook:
                 before, afters = self._last = self._beginning(piece)
             at = len(before)
             end = piece.find(b'"', at)
-            text = piece[at:end]
-            part = afters.get(piece[end:])
-            if part is not None and (text in plain or lexicon.is_plain(text)):
+            part = afters.get(piece[end:]) if end > at else None
+            if part is not None and ((text := piece[at:end]) in plain or lexicon.is_plain(text)):
                 size += at - end
             else:
                 part = silent.get(piece)
@@ -130,13 +133,14 @@ class Phrasebook:
         text = self._lexicon.text_of(rest)
         if text is None:
             return
-        before = rest[: text.start]
+        start, stop = text
+        before = rest[:start]
         if len(self._texts) >= _MOST_PIECES:
             self._texts.clear()
         afters = self._texts.setdefault(before, {})
         if len(afters) >= _MOST_PIECES:
             afters.clear()
-        afters[piece[text.stop :]] = Part(said, end + 2 - (text.stop - text.start), following, done)
+        afters[piece[stop:]] = Part(said, end + 2 - (stop - start), following, done)
 
 
 _phrasebooks: dict[int, Phrasebook] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Final
 
 from pytest_inferslo.core.samples import Outcome
 from pytest_inferslo.loadgen.connection import Connection, Owner
@@ -17,7 +17,7 @@ from pytest_inferslo.loadgen.tls import TlsConnection
 #: endpoint.
 WARM_CONNECTIONS = 64
 MOST_WARM_CONNECTIONS = 1024
-SPARE_CONNECTIONS = 8
+SPARE_CONNECTIONS: Final = 8
 
 
 class NoConnection(Exception):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -12,15 +12,15 @@ from pytest_inferslo.core.samples import ABSENT, SAMPLE_DTYPE, Outcome, Rows, Sa
 from pytest_inferslo.loadgen.ending import ENDING, INT64, Ending, packing
 
 _NAMES = SAMPLE_DTYPE.names or ()
-_ROW = packing(*_NAMES)
+_ROW: Final = packing(*_NAMES)
 _PLACE = packing(*_NAMES[_NAMES.index("outcome") + 1 :])
 #: A row whose later columns are packed already.
 _WHOLE_ROW = packing(*_NAMES[: _NAMES.index("prompt_tokens")], more=f"{ENDING.size}s{_PLACE.size}s")
 _FIRST_CAPACITY = 8192
 
-_SIZE = _ROW.size
-_SUCCESS = Outcome.SUCCESS
-_pack_whole_row = _WHOLE_ROW.pack_into
+_SIZE: Final = _ROW.size
+_SUCCESS: Final = Outcome.SUCCESS
+_pack_whole_row: Final = _WHOLE_ROW.pack_into
 
 Place = tuple[int, int, int]  # stream, endpoint, adapter
 

@@ -15,7 +15,7 @@ The first failure that was seen stays; what follows it is read only to keep the 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
@@ -34,8 +34,8 @@ from pytest_inferslo.loadgen.whole_answers import not_known, whole_answers_of
 BODY_LIMIT = 64 * 1024 * 1024
 ERROR_BODY_LIMIT = 2048
 
-_NO_BODY: list[bytes] = []
-_DONE_EVENT = b"data: [DONE]"
+_NO_BODY: Final[list[bytes]] = []
+_DONE_EVENT: Final = b"data: [DONE]"
 
 
 class Reply(HttpAnswer):

@@ -12,12 +12,13 @@ import socket
 import struct
 import sys
 import time
+from typing import Final
 
 #: SO_TIMESTAMPNS of Linux's generic ABI (64-bit time): the socket module has no name for it.
 SO_TIMESTAMPNS = 35
-ANCILLARY_SIZE = socket.CMSG_SPACE(16)
+ANCILLARY_SIZE: Final = socket.CMSG_SPACE(16)
 
-unpack_timespec = struct.Struct("qq").unpack
+unpack_timespec: Final = struct.Struct("qq").unpack
 
 #: A jump of the offset between two measurements that is a step, not a slew (500 ppm of 0.25 s is 0.125 ms).
 _STEP_NS = 1_000_000

@@ -14,64 +14,97 @@ the proven bytes, before the text and after it, so nothing is skipped. All else 
 
 from __future__ import annotations
 
+from typing import Final
+
 from pytest_inferslo.loadgen.ending import Ending
 from pytest_inferslo.loadgen.framing import known_head
 from pytest_inferslo.loadgen.lexicon import Lexicon, is_opening, opening_of
 
-_MOST = 4096
-_MOST_HEADS = 64
+_MOST: Final = 4096
+_MOST_HEADS: Final = 64
 #: Answers of one length differ where they end, in their usage.
-_TAIL = 96
-_EVENT_END = b"\n\n\r\n"
-_END = b"0\r\n\r\n"
+_TAIL: Final = 96
+_EVENT_END: Final = b"\n\n\r\n"
+_END: Final = b"0\r\n\r\n"
+#: Texts of each form that are kept.
+_MOST_TEXTS: Final = 4096
+
+_Span = tuple[int, int]  # from, to
 
 
 class _Form:
-    """A proven answer: the edges of its parts, and the pieces around its text and between its openings."""
+    """A proven answer: where its parts begin and end, the pieces around its text and between its openings.
+
+    `tail`, `head`: the last bytes of all answers of this form, and the first ones of the answer read last.
+    """
 
     __slots__ = (
-        "after",
-        "before",
+        "_after",
+        "_before",
         "body",
         "ending",
+        "head",
         "opening_end",
         "opening_start",
+        "pieces",
+        "tail",
         "text_end",
         "text_start",
     )
 
-    def __init__(self, data: bytes, body: int, opening: slice, text: slice, ending: Ending) -> None:
+    def __init__(self, data: bytes, body: int, opening: _Span, text: _Span, ending: Ending) -> None:
         self.body = body
-        self.opening_start, self.opening_end = opening.start, opening.stop
-        self.text_start, self.text_end = text.start, text.stop
-        self.before = data[body : text.start].split(data[opening])
-        self.after = data[text.stop :].split(data[opening])
+        self.head = data[:body]
+        self.tail = data[-_TAIL:]
+        self.opening_start, self.opening_end = opening
+        self.text_start, self.text_end = text
+        shared = data[self.opening_start : self.opening_end]
+        self._before = data[body : self.text_start].split(shared)
+        self._after = data[self.text_end :].split(shared)
+        self.pieces: dict[bytes, list[bytes]] = {}
         self.ending = ending
+
+    def learn_text(self, text: bytes) -> list[bytes]:
+        """What stands between the openings of the body around this plain text."""
+        if len(self.pieces) >= _MOST_TEXTS:
+            self.pieces.clear()
+        middle = self._before[-1] + text + self._after[0]
+        pieces = self.pieces[text] = [*self._before[:-1], middle, *self._after[1:]]
+        return pieces
 
 
 class WholeAnswers:
-    """Those known of one dialect, by their length and end."""
+    """Those known of one dialect, by their length and end; the one of each length that was read last."""
 
     def __init__(self, lexicon: Lexicon) -> None:
         self._lexicon = lexicon
-        self._plain = lexicon.plain
+        self._latest: dict[int, _Form] = {}
         self._forms: dict[tuple[int, bytes], _Form] = {}
         self._heads: set[bytes] = set()
 
     def ending(self, data: bytes) -> Ending | None:
         """What became of the answer that is `data`; None where that is not known."""
-        form = self._forms.get((len(data), data[-_TAIL:]))
-        if form is None:
-            return None
-        body, begin, end = form.body, form.text_start, form.text_end
-        head, text, opening = data[:body], data[begin:end], data[form.opening_start : form.opening_end]
-        if (
-            (head in self._heads or self._is_usual(head))
-            and (text in self._plain or self._lexicon.is_plain(text))
-            and is_opening(opening)
-            and data[body:begin] == opening.join(form.before)
-            and data[end:] == opening.join(form.after)
-        ):
+        size = len(data)
+        form = self._latest.get(size)
+        if form is None or not data.endswith(form.tail):
+            form = self._forms.get((size, data[-_TAIL:]))
+            if form is None:
+                return None
+            self._latest[size] = form
+        if not data.startswith(form.head):
+            head = data[: form.body]
+            if head not in self._heads and not self._is_usual(head):
+                return None
+            form.head = head
+        text = data[form.text_start : form.text_end]
+        pieces = form.pieces.get(text)
+        if pieces is None:
+            if not self._lexicon.is_plain(text):
+                return None
+            pieces = form.learn_text(text)
+        opening = data[form.opening_start : form.opening_end]
+        # head, and a body of the same length: so the body is all that follows the head
+        if is_opening(opening) and data.endswith(opening.join(pieces)):
             return form.ending
         return None
 
@@ -98,16 +131,17 @@ class WholeAnswers:
             return
         if len(self._forms) >= _MOST:
             self._forms.clear()
-        place = slice(start, start + len(opening))
-        self._forms[len(data), data[-_TAIL:]] = _Form(data, body, place, text, ending)
+            self._latest.clear()
+        form = _Form(data, body, (start, start + len(opening)), text, ending)
+        self._forms[len(data), form.tail] = self._latest[len(data)] = form
 
-    def _text_of(self, data: bytes, start: int, opening: bytes) -> slice | None:
+    def _text_of(self, data: bytes, start: int, opening: bytes) -> _Span | None:
         """Where the text of the answer's one output event stands, if that is an event of a known shape."""
         while data.startswith(opening, start):
             begin, end = start + len(opening), data.find(b"\n", start)
             text = self._lexicon.text_of(data[begin:end])
             if text is not None:
-                return slice(begin + text.start, begin + text.stop)
+                return begin + text[0], begin + text[1]
             start = data.find(b"\n", end + len(_EVENT_END)) + 1
         return None
 

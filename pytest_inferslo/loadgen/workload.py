@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -107,13 +108,19 @@ class Workload:
         if not self.schedule.closed or self._warm_until or not len(self.schedule):
             return
         # the later requests of each user, whose times are not known yet
-        firsts = self.schedule.index.tolist()
-        indices = (first + turn * self._users for turn in range(1, 1 << 30) for first in firsts)
-        while left > 0 and time.monotonic_ns() < enough:
-            index = next(indices)
+        for index in self._later_indices():
+            if left <= 0 or time.monotonic_ns() >= enough:
+                return
             request = self._make(index, self._routes.only or self._routes.place(index), -1)
             self._lines[index % self._users].append(request)
             left -= len(request[0])
+
+    def _later_indices(self) -> Iterator[int]:
+        """Of a closed loop's requests after each user's first one, without end."""
+        firsts = self.schedule.index.tolist()
+        for turn in count(1):
+            for first in firsts:
+                yield first + turn * self._users
 
     def prepare_one(self) -> int:
         """One more request ready; its size, 0 when all are."""
