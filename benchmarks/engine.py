@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import platform
 import resource
 import statistics
 import subprocess
@@ -16,35 +17,51 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import closed_loop
 import numpy as np
 import psutil
+from closed_loop import USERS
 from side_by_side import GENERATOR_CORE, MASTER_CORE, SERVER_CORE, Ours, null_server, pinned
 
-from pytest_inferslo.core.arrivals import concurrency, constant, poisson
+from pytest_inferslo.core.arrivals import constant, poisson
+from pytest_inferslo.loadgen.build import engine_build
 from pytest_inferslo.loadgen.offer import Progress
 
 PEERS = Path(__file__).parent / "peers"
 PATH = "/v1/chat/completions"
 ROUNDS = 3
 SECONDS = 3.0
-#: Not longer than the requests last that a closed loop prepares ahead: preparing them is not what is measured.
-CLOSED_SECONDS = 1.0
-USERS = 50
 
 Figure = dict[str, float]
 
 
-def ours_closed(ours: Ours, url: str) -> Figure:
-    result, rows = ours.offer(url, concurrency(USERS), CLOSED_SECONDS)
-    cpu = result.workers[0]["cpu_ns"] / 1e9
-    return {
-        "us/request": cpu / len(rows) * 1e6,
-        "us/chunk": cpu / rows["chunks"].sum() * 1e6,
-        "requests/s": len(rows) / CLOSED_SECONDS,
-    }
+@dataclass
+class Bench:
+    """The generator of this installation, and the interpreter of another one to be measured beside it."""
+
+    ours: Ours
+    plain: str | None
+
+    def closed_loops(self, url: str) -> dict[str, Callable[[], Figure]]:
+        name = f"pytest-inferslo ({engine_build()})"
+        found: dict[str, Callable[[], Figure]] = {name: lambda: closed_loop.measure(self.ours, url)}
+        if self.plain is not None:
+            command = [self.plain, str(Path(closed_loop.__file__)), url]
+            found["pytest-inferslo (--plain)"] = lambda: last_line(command)
+        return found
+
+
+def last_line(command: list[str]) -> dict[str, Any]:
+    """The JSON that a command prints last. Raises RuntimeError with what it said when it fails."""
+    out = subprocess.run(command, capture_output=True, text=True, check=False)
+    if out.returncode:
+        raise RuntimeError(out.stderr.strip().splitlines()[-1] if out.stderr else f"{command[1]} failed")
+    found: dict[str, Any] = json.loads(out.stdout.splitlines()[-1])
+    return found
 
 
 def wrk_closed(url: str, chunks: int) -> Figure:
@@ -77,12 +94,7 @@ def wrk_closed(url: str, chunks: int) -> Figure:
 
 
 def peer(script: str, url: str, *options: str) -> dict[str, Any]:
-    command = pinned(GENERATOR_CORE, sys.executable, str(PEERS / script), url + PATH, *options)
-    out = subprocess.run(command, capture_output=True, text=True, check=False)
-    if out.returncode:
-        raise RuntimeError(out.stderr.strip().splitlines()[-1] if out.stderr else f"{script} failed")
-    found: dict[str, Any] = json.loads(out.stdout.splitlines()[-1])
-    return found
+    return last_line(pinned(GENERATOR_CORE, sys.executable, str(PEERS / script), url + PATH, *options))
 
 
 def peer_closed(script: str, url: str, *options: str) -> Figure:
@@ -119,17 +131,17 @@ def table(found: dict[str, dict[str, list[float]]], key: str, base: str) -> None
             spread = f"{min(figures[key]):.1f}..{max(figures[key]):.1f}"
             rate = statistics.median(figures.get("requests/s", [0.0]))
             print(
-                f"   {name:<26}{middle:>9.1f} {key:<11}{middle / unit:>7.2f} x {base}   [{spread}]"
+                f"   {name:<28}{middle:>9.1f} {key:<11}{middle / unit:>7.2f} x {base}   [{spread}]"
                 f"   {rate:>9,.0f} requests/s"
             )
 
 
-def requests_section(ours: Ours) -> None:
+def requests_section(bench: Bench) -> None:
     print("CPU per request: streams of one token, closed loop of 50 connections")
-    _requests(ours)
+    _requests(bench)
 
 
-def tls_section(ours: Ours) -> None:
+def tls_section(bench: Bench) -> None:
     print("The same over TLS")
     with tempfile.TemporaryDirectory() as folder:
         key, certificate = Path(folder) / "key", Path(folder) / "certificate"
@@ -139,15 +151,15 @@ def tls_section(ours: Ours) -> None:
         ]  # fmt: skip
         subprocess.run(command, check=True, capture_output=True)
         certificate.write_text(key.read_text() + certificate.read_text())
-        _requests(ours, "--certificate", str(certificate))
+        _requests(bench, "--certificate", str(certificate))
 
 
-def _requests(ours: Ours, *server: str) -> None:
+def _requests(bench: Bench, *server: str) -> None:
     with null_server(*server) as (url, _):
         found = interleaved(
             {
                 "wrk": lambda: wrk_closed(url, 1),
-                "pytest-inferslo": lambda: ours_closed(ours, url),
+                **bench.closed_loops(url),
                 "Locust FastHttpUser": lambda: peer_closed("locust_users.py", url),
                 "aiohttp": lambda: peer_closed("aiohttp_client.py", url),
             }
@@ -155,12 +167,10 @@ def _requests(ours: Ours, *server: str) -> None:
     table(found, "us/request", "wrk")
 
 
-def chunks_section(ours: Ours) -> None:
+def chunks_section(bench: Bench) -> None:
     print("CPU per chunk: streams of 64 chunks, each in a segment of its own, closed loop of 50 connections")
     with null_server("--chunks", "64", "--gap-ms", "0.01") as (url, _):
-        found = interleaved(
-            {"wrk": lambda: wrk_closed(url, 64), "pytest-inferslo": lambda: ours_closed(ours, url)}
-        )
+        found = interleaved({"wrk": lambda: wrk_closed(url, 64), **bench.closed_loops(url)})
     table(found, "us/chunk", "wrk")
 
 
@@ -294,15 +304,15 @@ def memory_section(ours: Ours, seconds: float) -> None:
     print(f"   {result.counts['succeeded']:,} succeeded of {result.counts['intended']:,}")
 
 
-SECTIONS: dict[str, Callable[[Ours], None]] = {
+SECTIONS: dict[str, Callable[[Bench], None]] = {
     "requests": requests_section,
     "tls": tls_section,
     "chunks": chunks_section,
-    "streams": streams_section,
-    "error": error_section,
-    "busy": busy_section,
-    "rate": rate_section,
-    "stall": stall_section,
+    "streams": lambda bench: streams_section(bench.ours),
+    "error": lambda bench: error_section(bench.ours),
+    "busy": lambda bench: busy_section(bench.ours),
+    "rate": lambda bench: rate_section(bench.ours),
+    "stall": lambda bench: stall_section(bench.ours),
 }
 
 
@@ -314,18 +324,22 @@ def main() -> int:
     parser.add_argument(
         "--soak", type=float, default=0.0, metavar="SECONDS", help="also watch the memory for so long"
     )
+    parser.add_argument(
+        "--plain", metavar="PYTHON", help="of an installation to measure beside this one: not compiled, say"
+    )
     args = parser.parse_args()
     unknown = [name for name in args.sections if name not in SECTIONS]
     if unknown:
         parser.error(f"unknown section {unknown[0]!r}")
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
     print(f"{os.cpu_count()} CPUs, load average before: {load}; {time.strftime('%Y-%m-%d %H:%M')}")
+    print(f"engine: {engine_build()}, Python {platform.python_version()}")
     print(f"server on CPU {SERVER_CORE}, generator on CPU {GENERATOR_CORE}, its master on CPU {MASTER_CORE}")
     with tempfile.TemporaryDirectory(prefix="inferslo-bench-") as folder:
         ours = Ours(Path(folder))
         try:
             for name in args.sections or SECTIONS:
-                SECTIONS[name](ours)
+                SECTIONS[name](Bench(ours, args.plain))
             if args.soak:
                 memory_section(ours, args.soak)
         finally:

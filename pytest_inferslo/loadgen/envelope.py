@@ -17,6 +17,7 @@ import numpy.typing as npt
 from pytest_inferslo.core.arrivals import ArrivalSchedule
 from pytest_inferslo.core.scenario import Scenario
 from pytest_inferslo.errors import ScenarioError
+from pytest_inferslo.loadgen.build import engine_build
 
 #: Of one core. Beyond it a burst finds the worker busy, and requests leave late.
 USABLE_SHARE = 0.6
@@ -112,7 +113,7 @@ def fingerprint() -> str:
             f"{os.cpu_count()} CPUs",
             platform.release(),
             f"Python {platform.python_version()}",
-            f"pytest-inferslo {version('pytest-inferslo')}",
+            f"pytest-inferslo {version('pytest-inferslo')} ({engine_build()})",
         )
     )
 

@@ -98,6 +98,7 @@ class WorkerRecord:
     loop_lag_p99_ns: int = 0
     stamps: str = "clock"
     pacing: str = "libev"
+    engine: str = "python"
     intended: int = 0
     issued: int = 0
     recorded: int = 0

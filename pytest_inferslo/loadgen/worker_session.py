@@ -19,6 +19,7 @@ from gevent.fileobject import FileObjectPosix
 
 from pytest_inferslo.core.samples import SAMPLE_DTYPE
 from pytest_inferslo.errors import InfersloError
+from pytest_inferslo.loadgen.build import engine_build
 from pytest_inferslo.loadgen.closed_loop import ClosedLoopEngine
 from pytest_inferslo.loadgen.engine import Engine
 from pytest_inferslo.loadgen.locust_setup import EngineUser
@@ -110,6 +111,7 @@ class WorkerSession:
         workload.prepare(breathe=lambda: gevent.sleep(0))
         self._name = workload.kinds[0][0].path(workload.targets[0].endpoint.model)
         kind = Engine if workload.scenario.open_loop else ClosedLoopEngine
+        record.engine = engine_build()
         loop = gevent.get_hub().loop
         kernel = order.stamps == "kernel"
         return kind(

@@ -4,6 +4,7 @@ sockets.
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
 import threading
@@ -24,6 +25,7 @@ from pytest_inferslo.core.endpoint import Endpoint
 from pytest_inferslo.core.prompts import synthetic
 from pytest_inferslo.core.scenario import Timeouts
 from pytest_inferslo.errors import LoadError
+from pytest_inferslo.loadgen.build import engine_build
 
 HALF = STREAM_HEAD + chunk(event(delta("a")))
 
@@ -46,6 +48,14 @@ def test_a_plain_load(load: Any) -> None:
     assert line == "POST /v1/chat/completions HTTP/1.1"
     assert (headers["host"], headers["accept-encoding"]) == (f"127.0.0.1:{server.port}", "identity")
     assert (body["model"], body["stream"], body["max_tokens"]) == ("m", True, 4)
+
+
+def test_the_record_says_how_the_engine_runs(load: Any) -> None:
+    """`make test-compiled` names the build that it means to test."""
+    with RawServer(answer_all()) as server:
+        offered = load(server.url)
+    expected = os.environ.get("INFERSLO_TEST_ENGINE") or engine_build()
+    assert [worker["engine"] for worker in offered.result.workers] == [expected] * 2
 
 
 def stays_silent(peer: Peer) -> None:
