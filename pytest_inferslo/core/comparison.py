@@ -138,7 +138,13 @@ def _against_baseline(
         return replace(kept, limit=limit)
     if broken.status is Status.FAIL:
         return replace(broken, limit=limit)
-    reason = kept.reason or f"within the doubt of the baseline ({level.samples} samples)"
+    if level.low <= 0 if objective.upper else not math.isfinite(level.high):
+        short = f"the baseline {baseline.run_id} ({level.samples} samples)"
+        reason = f"{short} leaves open what it was; record a longer one"
+    elif kept.status is Status.FAIL or not kept.reason:
+        reason = f"within the doubt of the baseline ({level.samples} samples)"
+    else:
+        reason = kept.reason
     return replace(kept, status=Status.INCONCLUSIVE, limit=limit, reason=reason)
 
 

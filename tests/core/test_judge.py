@@ -310,6 +310,32 @@ def test_a_baseline_is_an_estimate_too() -> None:
     assert type(baseline).from_dict(json.loads(json.dumps(baseline.to_dict()))) == baseline
 
 
+def test_a_baseline_that_says_too_little_is_named_as_the_cause() -> None:
+    """Its open bound is no limit that requests could be beyond."""
+    policy = policy_of("ttft p50 <= 1000% of baseline")
+    for size, seconds, reason in (
+        (4_000, 40, ""),
+        (6, 6, "the baseline run-0 (6 samples) leaves open what it was"),
+    ):
+        earlier = record_of(seconds, size, run_id="run-0")
+        seen = folded(policy, rows_of(spread(size, 20, 1), rate=size / seconds), earlier)
+        baseline = baseline_from(policy, seen, earlier)
+        rows = rows_of(spread(4_000, 20), rate=100)
+        finding = only(verdict_of(policy, rows, record_of(40, 4_000), (), baseline))
+        assert finding.status is (INCONCLUSIVE if reason else PASS)
+        assert finding.reason.startswith(reason)
+
+
+def test_between_the_edges_of_a_baseline_its_doubt_is_the_reason() -> None:
+    policy = policy_of("ttft p95 <= 120% of baseline")
+    earlier = record_of(40, 400, run_id="run-0")
+    seen = folded(policy, rows_of(spread(400, 20, 1), rate=10), earlier)
+    rows = rows_of(spread(4_000, 20) * 1.2, rate=100)
+    finding = only(verdict_of(policy, rows, record_of(40, 4_000), (), baseline_from(policy, seen, earlier)))
+    assert finding.status is INCONCLUSIVE
+    assert finding.reason == "within the doubt of the baseline (400 samples)"
+
+
 def test_case_28_a_baseline_of_something_else_is_refused() -> None:
     policy = policy_of("ttft p95 <= 120% of baseline")
     rows = rows_of(spread(4_000, 20), rate=100)
