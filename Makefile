@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 COMPILED := .venvs/compiled
 
-# Tests that share the machine without harm, and those that watch processes and the clock.
+# Tests that share the machine without harm (they mostly wait, so three at a time), and those that watch processes and the clock.
 SIDE_BY_SIDE := tests/core tests/fuzz tests/plugin tests/reports tests/simulated tests/storage tests/test_import_direction.py
 ALONE := tests/backends tests/cases tests/loadgen tests/servers tests/telemetry
 
@@ -41,7 +41,7 @@ format: $(READY)
 	$(BIN)/ruff format .
 
 test: lint
-	$(BIN)/pytest $(SIDE_BY_SIDE) --timeout=240 -n 2 -q
+	$(BIN)/pytest $(SIDE_BY_SIDE) --timeout=240 -n 3 -q
 	$(BIN)/pytest $(ALONE) --timeout=240 -q
 
 # The wheel is built from the source distribution, so that no compiled file is left among the sources.

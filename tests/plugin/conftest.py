@@ -2,6 +2,12 @@ import pytest
 from gate_project import POLICY, TEST
 
 
+@pytest.fixture(autouse=True)
+def measured_once(monkeypatch, tmp_path_factory):
+    """What this machine can offer is kept for all tests, though each has a home of its own."""
+    monkeypatch.setenv("INFERSLO_CACHE", str(tmp_path_factory.getbasetemp().parent / "inferslo-cache"))
+
+
 @pytest.fixture
 def project(pytester, monkeypatch):
     """A user's project: `project(limit=...)` writes a policy and a scenario into it."""
